@@ -1,0 +1,350 @@
+"""Control messages between a supervisor and its workers (kind 4 on IPC).
+
+Owns their fields and their MessagePack form. Requests carry a `call` number (per connection, per
+direction); the answer repeats it. Everything else is one-way. Nothing here leaves the node.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "Admission",
+    "CallNode",
+    "CallNodeResult",
+    "Captured",
+    "Control",
+    "CreateObject",
+    "Created",
+    "DropObject",
+    "ErrorBody",
+    "ForgetRequest",
+    "Grant",
+    "LogLine",
+    "ObjectGone",
+    "OpenObject",
+    "Opened",
+    "Ping",
+    "Pong",
+    "RegistryEntry",
+    "RequestsLost",
+    "Restore",
+    "Restored",
+    "Seal",
+    "SealRefused",
+    "Stop",
+    "Stopped",
+    "Unseal",
+    "Welcome",
+    "WorkerFailed",
+    "WorkerReady",
+    "decode_control",
+    "decode_error",
+    "encode_control",
+    "encode_error",
+]
+
+
+class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error on its way to another process: `sojourn.errors.error_from_fields(kind, fields)`."""
+
+    kind: str
+    fields: dict[str, Any]
+
+
+class RegistryEntry(msgspec.Struct, frozen=True):
+    """One registered type, as workers report it: supervisors import no user code."""
+
+    stable_type: str
+    kind: int
+    policy: str
+    application_version: int
+    has_admission: bool = False
+
+
+class _Control(msgspec.Struct, tag=True, array_like=True):
+    pass
+
+
+# supervisor -> worker
+
+
+class Welcome(_Control):
+    """First message to a worker: who its node is, and its options (`sojourn.options`, as builtins)."""
+
+    rid: bytes
+    generation: int
+    owner_id: str
+    lease_generation: int
+    worker: int
+    permits: int
+    admission_deadline_ns: int
+    options: dict[str, Any]
+
+
+class CreateObject(_Control):
+    """Make an instance, dispatch closed when `opened` is False; records that follow wait in its mailbox."""
+
+    call: int
+    key: bytes
+    kind: int
+    stable_type: str
+    object_generation: int
+    owner_generation: int
+    opened: bool
+    content_type: str = ""
+    arguments: bytes = b""
+
+
+class OpenObject(_Control):
+    """Open dispatch of a created or restored object. Answered by `Opened` when `call` is not 0."""
+
+    call: int
+    key: bytes
+    owner_generation: int
+    handoff: int = 0
+
+
+class Seal(_Control):
+    """End the running turn, stop dispatch and capture (R4.2.1). Answered by `Captured` (+ bulk frames) or `SealRefused`."""
+
+    call: int
+    key: bytes
+    handoff: int
+    relocation_high: int
+    relocation_low: int
+    object_generation: int
+    owner_generation: int
+
+
+class Unseal(_Control):
+    """The handoff ended before its boundary: dispatch goes on from the captured queue (R4.2.8)."""
+
+    key: bytes
+    handoff: int
+
+
+class DropObject(_Control):
+    """Forget an object. `reason` is a B2.6 closing reason, or empty for an instance that never ran."""
+
+    key: bytes
+    reason: str
+    handoff: int = 0
+
+
+class Restore(_Control):
+    """Build an object from an envelope; `length` bytes follow in bulk frames. Answered by `Restored`."""
+
+    call: int
+    key: bytes
+    handoff: int
+    kind: int
+    stable_type: str
+    object_generation: int
+    owner_generation: int
+    length: int
+
+
+class Admission(_Control):
+    """Push the local admission deadline forward: ns of CLOCK_BOOTTIME past which no turn starts (B6.4)."""
+
+    deadline_ns: int
+
+
+class Grant(_Control):
+    """Give back credit to the other side: `records` may be sent again, `octets` were taken over."""
+
+    records: int
+    octets: int
+
+
+class RequestsLost(_Control):
+    """Requests whose reply cannot come any more: `(reply_route, operation_low)` pairs and the typed error."""
+
+    requests: list[tuple[int, int]]
+    error: ErrorBody
+
+
+class Ping(_Control):
+    """Liveness check (B2.9)."""
+
+    number: int
+
+
+class Stop(_Control):
+    """Stop taking turns, run closing callbacks, exit; `timeout_ms` until the supervisor kills."""
+
+    timeout_ms: int
+    reason: str
+
+
+class CallNodeResult(_Control):
+    """Answer to `CallNode`: `value` is MessagePack, or `error`."""
+
+    call: int
+    value: bytes = b""
+    error: ErrorBody | None = None
+
+
+# worker -> supervisor
+
+
+class WorkerReady(_Control):
+    """The application is imported; what it can host."""
+
+    worker: int
+    pid: int
+    application: str
+    application_version: int
+    registry: list[RegistryEntry]
+
+
+class WorkerFailed(_Control):
+    """The worker cannot start (application not importable, main guard missing, ...)."""
+
+    worker: int
+    error: ErrorBody
+
+
+class Created(_Control):
+    """Outcome of `CreateObject`."""
+
+    call: int
+    error: ErrorBody | None = None
+
+
+class Opened(_Control):
+    """Dispatch is open; `first_turn_ns` is CLOCK_MONOTONIC ns of the first turn after a handoff, 0 when none was waiting."""
+
+    call: int
+    handoff: int
+    first_turn_ns: int
+
+
+class Captured(_Control):
+    """State, queue and timers are captured; `length` bytes of envelope follow in bulk frames.
+
+    `sealed_ns` is CLOCK_MONOTONIC ns when dispatch stopped; `records` counts captured work.
+    """
+
+    call: int
+    handoff: int
+    length: int
+    checksum: int
+    sealed_ns: int
+    records: int
+
+
+class SealRefused(_Control):
+    """The object was not captured and serves on (state that cannot be captured, unknown object, ...)."""
+
+    call: int
+    handoff: int
+    error: ErrorBody
+
+
+class Restored(_Control):
+    """Outcome of `Restore`."""
+
+    call: int
+    handoff: int
+    error: ErrorBody | None = None
+
+
+class ObjectGone(_Control):
+    """The worker no longer holds this object, by its own decision."""
+
+    key: bytes
+    reason: str
+
+
+class ForgetRequest(_Control):
+    """A pending request ended at the sender (timeout, cancellation): its late reply is dropped."""
+
+    reply_route: int
+
+
+class CallNode(_Control):
+    """User code in a worker asks its node for something (`relocate`, `create_actor`, ...); `arguments` is MessagePack."""
+
+    call: int
+    operation: str
+    arguments: bytes
+
+
+class LogLine(_Control):
+    """One log record on its way to the supervisor's log."""
+
+    level: int
+    logger: str
+    message: str
+    created: float
+    fields: dict[str, Any]
+
+
+class Pong(_Control):
+    """Answer to `Ping`."""
+
+    number: int
+
+
+class Stopped(_Control):
+    """Last message of a worker that stops as asked."""
+
+    worker: int
+
+
+Control: TypeAlias = (
+    Welcome
+    | CreateObject
+    | OpenObject
+    | Seal
+    | Unseal
+    | DropObject
+    | Restore
+    | Admission
+    | Grant
+    | RequestsLost
+    | Ping
+    | Stop
+    | CallNodeResult
+    | WorkerReady
+    | WorkerFailed
+    | Created
+    | Opened
+    | Captured
+    | SealRefused
+    | Restored
+    | ObjectGone
+    | ForgetRequest
+    | CallNode
+    | LogLine
+    | Pong
+    | Stopped
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Control] = msgspec.msgpack.Decoder(Control)
+_error_decoder = msgspec.msgpack.Decoder(ErrorBody)
+
+
+def encode_control(message: Control) -> bytes:
+    """MessagePack form of a control message (without the kind byte)."""
+    return _encoder.encode(message)
+
+
+def decode_control(encoded: bytes | memoryview) -> Control:
+    """Read a control message; raises msgspec.DecodeError on anything malformed."""
+    return _decoder.decode(encoded)
+
+
+def encode_error(error: ErrorBody) -> bytes:
+    """MessagePack form of an error body, as replies with FLAG_ERROR carry it."""
+    return _encoder.encode(error)
+
+
+def decode_error(encoded: bytes | memoryview) -> ErrorBody:
+    """Read an error body."""
+    return _error_decoder.decode(encoded)

@@ -1,0 +1,1 @@
+"""Bytes of the relocation contract: envelope, commands and keys."""

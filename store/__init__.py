@@ -1,0 +1,1 @@
+"""Location and Relocation Stores: in memory, SQLite, Redis."""

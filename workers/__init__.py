@@ -1,0 +1,1 @@
+"""Processes, links, routing and relocation: everything that does I/O."""
