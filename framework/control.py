@@ -108,7 +108,11 @@ class OpenObject(_Control):
 
 
 class Seal(_Control):
-    """End the running turn, stop dispatch and capture (R4.2.1). Answered by `Captured` (+ bulk frames) or `SealRefused`."""
+    """End the running turn, stop dispatch and capture (R4.2.1). Answered by `Captured` or `SealRefused`.
+
+    The envelope follows `Captured` in bulk frames of exactly `chunk_limit` bytes (the last may be shorter),
+    so that each travels on as one chunk (R4.2.5) without being cut again.
+    """
 
     call: int
     key: bytes
@@ -117,6 +121,7 @@ class Seal(_Control):
     relocation_low: int
     object_generation: int
     owner_generation: int
+    chunk_limit: int = 262_144
 
 
 class Unseal(_Control):
@@ -135,7 +140,11 @@ class DropObject(_Control):
 
 
 class Restore(_Control):
-    """Build an object from an envelope; `length` bytes follow in bulk frames. Answered by `Restored`."""
+    """Build an object from an envelope; `length` bytes follow in bulk frames. Answered by `Restored`.
+
+    The bulk frames arrive while chunks do; only the frame marked last says that the whole checksum matched,
+    and nothing is decoded or built before it (R4.3.2). `DropObject` ends an assembly that did not.
+    """
 
     call: int
     key: bytes
