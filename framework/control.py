@@ -99,12 +99,16 @@ class CreateObject(_Control):
 
 
 class OpenObject(_Control):
-    """Open dispatch of a created or restored object. Answered by `Opened` when `call` is not 0."""
+    """Open dispatch of a created or restored object. Answered by `Opened` when `call` is not 0.
+
+    `object_generation` is set (not 0) when the object was created before its row was written.
+    """
 
     call: int
     key: bytes
     owner_generation: int
     handoff: int = 0
+    object_generation: int = 0
 
 
 class Seal(_Control):
