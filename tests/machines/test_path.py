@@ -1,0 +1,162 @@
+"""SenderPath: order across a change of path (B9.4), told as short stories."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+from sojourn.handoff.machine import DeadlineReached, Effect, Log
+from sojourn.handoff.path import (
+    AwaitingMarker,
+    FailSubmitted,
+    LookingUp,
+    LookUpRoute,
+    MarkerAnswered,
+    MarkerFailed,
+    NoPath,
+    OnPath,
+    PathLost,
+    PathTaken,
+    RecordSubmitted,
+    Route,
+    RouteExpired,
+    RouteLearned,
+    RouteRefused,
+    SenderPath,
+    SendMarker,
+    SendOn,
+    StalePath,
+)
+from sojourn.ids import NodeRun
+
+A, B, C = (NodeRun(name, 1) for name in (b"A", b"B", b"C"))
+
+
+def route(run: NodeRun, owner_generation: int) -> Route:
+    return Route(run, 1, owner_generation)
+
+
+def new_path() -> SenderPath:
+    numbers = count(1)
+    return SenderPath(lambda: next(numbers))
+
+
+def on_path(run: NodeRun = A, owner_generation: int = 1) -> SenderPath:
+    path = new_path()
+    path.handle(RouteLearned(route(run, owner_generation)), 0.0)
+    return path
+
+
+def without_logs(effects: list[Effect]) -> list[Effect]:
+    return [effect for effect in effects if not isinstance(effect, Log)]
+
+
+def test_the_first_record_waits_for_a_look_up_and_keeps_its_order() -> None:
+    path = new_path()
+    assert path.handle(RecordSubmitted("m1"), 0.0) == [LookUpRoute()]
+    assert path.handle(RecordSubmitted("m2"), 0.0) == []
+    assert path.handle(RouteLearned(route(A, 1)), 0.1) == [SendOn(A, ("m1", "m2"))]
+    assert path.current == A
+
+
+def test_a_new_route_is_taken_only_behind_a_marker() -> None:
+    path = on_path()
+    assert path.handle(RouteLearned(route(B, 2)), 1.0) == [SendMarker(A, 1)]
+    assert path.current is None
+    assert path.marker_out
+    assert path.handle(RecordSubmitted("m1"), 1.1) == []
+    assert path.handle(MarkerAnswered(1, route(B, 2)), 1.2) == [SendOn(B, ("m1",))]
+    assert path.current == B
+
+
+def test_the_switch_goes_to_the_node_that_answered_not_to_the_route_learned() -> None:
+    path = on_path()
+    path.handle(RouteLearned(route(B, 2)), 1.0)
+    path.handle(RecordSubmitted("m1"), 1.0)
+    assert path.handle(RouteLearned(route(C, 3)), 1.1) == []
+    assert path.handle(MarkerAnswered(1, route(B, 2)), 1.2) == [SendOn(B, ("m1",))]
+    assert path.handle(RouteLearned(route(C, 3)), 1.3) == [SendMarker(B, 2)]
+
+
+def test_an_older_route_changes_nothing() -> None:
+    path = on_path(B, 5)
+    assert path.handle(RouteLearned(route(A, 4)), 1.0) == []
+    assert path.current == B
+
+
+def test_news_of_a_failed_move_is_not_older_than_a_staged_answer() -> None:
+    path = on_path(A, 4)
+    path.handle(RouteLearned(route(B, 5)), 1.0)
+    path.handle(MarkerAnswered(1, route(B, 4)), 1.1)
+    assert path.handle(RouteLearned(route(A, 4)), 1.2) == [SendMarker(B, 2)]
+
+
+def test_the_same_run_under_a_newer_generation_needs_no_marker() -> None:
+    path = on_path(A, 1)
+    assert path.handle(RouteLearned(route(A, 3)), 1.0) == []
+    assert path.handle(RouteLearned(route(B, 2)), 1.0) == []
+    assert path.current == A
+
+
+def test_the_last_path_outlives_its_cache_entry() -> None:
+    path = on_path()
+    path.handle(RouteExpired(), 10.0)
+    assert path.deadline == 40.0
+    assert path.handle(RecordSubmitted("m1"), 11.0) == [LookUpRoute()]
+    assert path.handle(RouteLearned(route(B, 2)), 11.1) == [SendMarker(A, 1)]
+    assert path.handle(MarkerAnswered(1, route(B, 2)), 11.2) == [SendOn(B, ("m1",))]
+
+
+def test_the_last_path_is_forgotten_after_the_follow_duration() -> None:
+    path = on_path()
+    path.handle(RouteExpired(), 10.0)
+    path.handle(DeadlineReached(), 39.0)
+    assert isinstance(path.state, StalePath)
+    path.handle(DeadlineReached(), 40.0)
+    assert isinstance(path.state, NoPath)
+
+
+def test_a_refused_look_up_fails_what_waited() -> None:
+    path = new_path()
+    path.handle(RecordSubmitted("m1"), 0.0)
+    assert path.handle(RouteRefused("NotFound"), 0.1) == [FailSubmitted(("m1",), "NotFound")]
+    assert isinstance(path.state, NoPath)
+
+
+def test_a_marker_that_does_not_come_back_is_waited_for_two_seconds() -> None:
+    path = on_path()
+    path.handle(RouteLearned(route(B, 2)), 1.0)
+    path.handle(RecordSubmitted("m1"), 1.5)
+    assert path.deadline == 3.0
+    effects = path.handle(DeadlineReached(), 3.0)
+    assert without_logs(effects) == [SendOn(B, ("m1",))]
+    assert [e.name for e in effects if isinstance(e, Log)] == ["marker_timeout"]
+    assert path.handle(MarkerAnswered(1, route(A, 1)), 3.1) == []
+    assert path.current == B
+
+
+@pytest.mark.parametrize("event", [PathLost(A), MarkerFailed(1)])
+def test_a_lost_or_refused_marker_ends_the_wait(event: Any) -> None:
+    path = on_path()
+    path.handle(RouteLearned(route(B, 2)), 1.0)
+    path.handle(RecordSubmitted("m1"), 1.0)
+    assert without_logs(path.handle(event, 1.1)) == [SendOn(B, ("m1",))]
+
+
+def test_when_the_learned_route_is_lost_too_it_is_looked_up() -> None:
+    path = on_path()
+    path.handle(RouteLearned(route(B, 2)), 1.0)
+    path.handle(RecordSubmitted("m1"), 1.0)
+    assert path.handle(PathLost(B), 1.1) == []
+    assert isinstance(path.state, AwaitingMarker)
+    assert without_logs(path.handle(PathLost(A), 1.2)) == [LookUpRoute()]
+    assert isinstance(path.state, LookingUp)
+
+
+def test_a_target_whose_last_path_was_the_source_takes_its_own_path_at_once() -> None:
+    path = on_path()
+    assert path.last_run == A
+    assert path.handle(PathTaken(route(B, 1)), 1.0) == []
+    assert isinstance(path.state, OnPath)
+    assert path.current == B
