@@ -1,27 +1,68 @@
 # Two commands do everything: `make demo` and `make test`. Both create .venv and install what they need.
-PYTHON ?= python3
+# `make help` lists the rest.
+#
+#   PYTHON=python3.12   the Python to make the environment with (a command or a path)
+#   VENV=.venv          the environment
+#   ARGS="-k store -x"  further arguments for the program that is run
 VENV ?= .venv
 BIN := $(VENV)/bin
-export PIP_DISABLE_PIP_VERSION_CHECK = 1
+SEEDS ?= 200
+PREPARE = PYTHON="$(PYTHON)" sh .ci/prepare "$(VENV)"
+# Beside the package itself, which pyproject.toml names, these are checked by mypy as strictly.
+TYPED := $(wildcard .ci/*.py tests/*.py $(foreach folder,tests/tidy tests/packaging tests/docs examples bench,$(folder)/*.py $(folder)/*/*.py))
+# Without compiled modules on disk every process that starts compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
-$(BIN)/.deps: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q 'setuptools>=77' wheel
-	$(BIN)/python -m pip install -q --no-build-isolation -e '.[dev]' --config-settings editable_mode=strict
-	touch $@
-	rm -f $(BIN)/.files
+.DEFAULT_GOAL := help
+.PHONY: help
+help:
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
-# Strict editable links show a new file only after a re-install: the stamp holds the list of files.
 .PHONY: install
-install: $(BIN)/.deps
-	@find framework workers spots store -name '*.py' -o -name '*.lua' | sort > $(BIN)/.files.new; \
-	if ! cmp -s $(BIN)/.files.new $(BIN)/.files; then \
-	  $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . --config-settings editable_mode=strict \
-	  && mv $(BIN)/.files.new $(BIN)/.files; fi
+install: ## bring .venv up to date (every target below does so itself)
+	@$(PREPARE) dev
 
-.PHONY: lint types
-lint: install
+.PHONY: test
+test: install ## everything that must pass: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-types: install
 	$(BIN)/mypy
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+.PHONY: test-all
+test-all: install lint types ## the tests on every supported Python that really runs here
+	@ran=""; failed=""; \
+	for version in 3.11 3.12 3.13; do \
+	  python=$$(sh .ci/find-python $$version 2>/dev/null) || { echo "== Python $$version: none that runs"; continue; }; \
+	  echo "== Python $$version: $$python"; ran="$$ran $$version"; \
+	  $(MAKE) --no-print-directory pytest VENV=.venv-$$version PYTHON="$$python" || failed="$$failed $$version"; \
+	done; \
+	echo "== ran on:$${ran:- none}; failed on:$${failed:- none}"; test -n "$$ran" && test -z "$$failed"
+
+.PHONY: pytest
+pytest: install ## the tests alone
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+.PHONY: lint types format
+lint: install ## format check and lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+types: install ## mypy, strict
+	$(BIN)/mypy
+	$(BIN)/mypy $(TYPED)
+format: install ## rewrite the files the way the format check wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+
+.PHONY: lines
+lines: install ## lines of code for each folder
+	@$(BIN)/python -m tests.tidy.lines
+
+.PHONY: clean distclean
+clean: ## remove what can be built again, but not the environments
+	rm -rf build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+distclean: clean ## remove the environments as well
+	rm -rf .venv .venv-* .venv.lock
