@@ -56,6 +56,10 @@ format: install ## rewrite the files the way the format check wants them
 	$(BIN)/ruff check --fix .
 
 
+.PHONY: coverage
+coverage: install ## tests with branch coverage, child processes included; a table for each folder
+	$(BIN)/python .ci/coverage_by_folder.py $(ARGS)
+
 .PHONY: lines
 lines: install ## lines of code for each folder
 	@$(BIN)/python -m tests.tidy.lines
