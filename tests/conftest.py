@@ -25,6 +25,7 @@ HEAVY_FOLDERS = ("tests/cluster/", "tests/processes/", "tests/packaging/", "test
 
 def pytest_configure(config: pytest.Config) -> None:
     adopt_orphans()
+    uvloop.new_event_loop().close()  # libuv keeps one pipe for the whole process from its first loop on
     if config.getoption("dist", "no") == "load":
         config.option.dist = "loadgroup"
 
