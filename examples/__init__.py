@@ -1,1 +1,0 @@
-"""Programs that show Sojourn at work. Run them from the project root."""
