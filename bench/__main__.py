@@ -1,0 +1,160 @@
+"""`python -m bench [--quick] [--json]`: measure everything in one run."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+import uvloop
+from rich.console import Console
+
+from bench import cluster
+from bench.bare_copy import measure_copies
+from bench.bare_forwarding import measure_other_node, measure_other_worker
+from bench.raw_uvloop import measure_raw
+from bench.report import Figure, print_figures, to_json
+from bench.sizes import FULL, MIB, QUICK, Sizes
+from bench.timing import PathFigures, percentile
+
+AIMS: dict[str, dict[str, float]] = {
+    "same worker": {"requests_256": 150_000},
+    "other worker": {"p50": 150, "requests_256": 30_000, "one_way": 100_000},
+    "other node": {"p50": 250, "requests_256": 20_000},
+}
+INTERRUPTION_AIMS_MS = {1024: 1.5, 64 * MIB: 300.0}
+SIZE_NAMES = {1024: "1 KiB", MIB: "1 MiB", 64 * MIB: "64 MiB"}
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer of everything: a minute instead of several"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--only", choices=("paths", "moves", "objects", "start"), action="append", help="part of it"
+    )
+    found = parser.parse_args()
+    parts = found.only or ["start", "paths", "moves", "objects"]
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        figures = runner.run(measure(QUICK if found.quick else FULL, parts))
+    if found.json:
+        print(to_json(figures))
+    else:
+        print_figures(figures, Console(width=None if sys.stdout.isatty() else 150))
+    return 0
+
+
+async def measure(sizes: Sizes, parts: list[str]) -> list[Figure]:
+    """Every figure of the parts asked for, the references first."""
+    figures: list[Figure] = []
+    for name, part in (("start", _start), ("paths", _paths), ("moves", _moves), ("objects", _objects)):
+        if name in parts:
+            print(f"measuring {name} ...", file=sys.stderr, flush=True)
+            figures += await part(sizes)
+    return figures
+
+
+async def _start(sizes: Sizes) -> list[Figure]:
+    taken = sorted([await cluster.measure_start() for _ in range(sizes.starts)])
+    return [
+        Figure(
+            name="start of 2 × 1 workers to the first reply", value=percentile(taken, 0.5), unit="s", aim=0.8
+        )
+    ]
+
+
+async def _paths(sizes: Sizes) -> list[Figure]:
+    raw = await measure_raw(sizes)
+    bare = {
+        "other worker": await measure_other_worker(sizes),
+        "other node": await measure_other_node(sizes),
+    }
+    found = await cluster.measure_paths(sizes)
+    figures: list[Figure] = []
+    for distance, path in (
+        ("same worker", found.same_worker),
+        ("other worker", found.other_worker),
+        ("other node", found.other_node),
+    ):
+        figures += _path_figures(distance, path, raw, bare.get(distance))
+    return figures
+
+
+def _path_figures(
+    distance: str, found: PathFigures, raw: PathFigures, bare: PathFigures | None
+) -> list[Figure]:
+    aims = AIMS[distance]
+    figures = [
+        Figure(
+            name=f"{distance}: round trip {part}",
+            value=getattr(found.latency, f"{part}_us"),
+            unit="µs",
+            aim=aims.get(part),
+            raw=getattr(raw.latency, f"{part}_us"),
+            bare=getattr(bare.latency, f"{part}_us") if bare else None,
+        )
+        for part in ("p50", "p99")
+    ]
+    for field, label in (
+        ("requests_64", "requests, 64 in flight"),
+        ("requests_256", "requests, 256 in flight"),
+        ("one_way", "one-way messages"),
+    ):
+        figures.append(
+            Figure(
+                name=f"{distance}: {label}",
+                value=getattr(found, field),
+                unit="/s",
+                aim=aims.get(field),
+                more_is_better=True,
+                raw=getattr(raw, field),
+                bare=getattr(bare, field) if bare else None,
+            )
+        )
+    return figures
+
+
+async def _moves(sizes: Sizes) -> list[Figure]:
+    copies = await measure_copies(sizes.moves)
+    found = await cluster.measure_interruptions(sizes)
+    figures: list[Figure] = []
+    for size, move in found.items():
+        name = SIZE_NAMES[size]
+        figures += [
+            Figure(
+                name=f"move of {name}: interruption p50 (bare: copy over TCP)",
+                value=move.p50_ms,
+                unit="ms",
+                aim=INTERRUPTION_AIMS_MS.get(size),
+                bare=copies[size] * 1e3,
+            ),
+            Figure(name=f"move of {name}: interruption max", value=move.max_ms, unit="ms"),
+            Figure(name=f"move of {name}: whole call p50", value=move.call_p50_ms, unit="ms"),
+        ]
+    return figures
+
+
+async def _objects(sizes: Sizes) -> list[Figure]:
+    found = await cluster.measure_creations(sizes)
+    return [
+        Figure(
+            name="objects made by their first message",
+            value=found.per_second,
+            unit="/s",
+            aim=5_000,
+            more_is_better=True,
+        ),
+        Figure(
+            name=f"memory of an idle object, of {sizes.objects:,}",
+            value=found.bytes_per_object,
+            unit="B",
+            aim=1024,
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Programs that show Sojourn at work. Run them from the project root."""
