@@ -9,18 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
+import hypothesis
 import pytest
 import uvloop
 
+from tests.hanging import limited
 from tests.leaks import LoopErrors, adopt_orphans, what_is_left, what_is_there
 
 HEAVY_FOLDERS = ("tests/cluster/", "tests/processes/", "tests/packaging/", "tests/docs/")
 """Every test in these is heavy without saying so."""
+SHARE_OF_TIMEOUT = 0.8
+"""An async test is cancelled after this part of its timeout, and its other tasks are named.
+
+pytest-timeout is the backstop for what blocks the loop. It ends the whole process (method "thread"), since
+under uvloop a signal does not wake a test that only waits.
+"""
+
+
+hypothesis.settings.register_profile("busy", deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "repeatable", parent=hypothesis.settings.get_profile("busy"), derandomize=True
+)
+hypothesis.settings.load_profile("repeatable" if os.environ.get("CI") else "busy")
+"""A busy machine makes single examples slow, which is no failure; what CI runs does not depend on chance."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,15 +62,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.heavy)
         if grouped and item.get_closest_marker("heavy") is not None:
             item.add_marker(pytest.mark.xdist_group("heavy"))
+        if isinstance(item, pytest.Function) and asyncio.iscoroutinefunction(item.obj):
+            item.obj = limited(item.obj, SHARE_OF_TIMEOUT * _timeout_s(item))
         if isinstance(item, pytest.Function) and _is_plain_async(item):
             item.fixturenames.insert(item.fixturenames.index("nothing_left") + 1, "no_task_left")
+
+
+def _timeout_s(item: pytest.Function) -> float:
+    marker = item.get_closest_marker("timeout")
+    given = None if marker is None else (marker.args[0] if marker.args else marker.kwargs.get("timeout"))
+    return float(item.config.getini("timeout") if given is None else given)
 
 
 def _is_plain_async(item: pytest.Function) -> bool:
     """Whether a test is a coroutine on a loop of its own."""
     marker = item.get_closest_marker("asyncio")
     scope = "function" if marker is None else marker.kwargs.get("loop_scope", "function")
-    return asyncio.iscoroutinefunction(item.function) and scope == "function"
+    return asyncio.iscoroutinefunction(item.obj) and scope == "function"
 
 
 @pytest.fixture(autouse=True)

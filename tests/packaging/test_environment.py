@@ -30,11 +30,19 @@ def load_environment_script(checkout: Path) -> ModuleType:
     return module
 
 
+def plain_environment() -> dict[str, str]:
+    """Without what an outer make hands down, and without an index."""
+    handed_down = ("MAKE", "MFLAGS", "PYTHON", "VENV", "BIN")
+    return {name: text for name, text in os.environ.items() if not name.startswith(handed_down)} | {
+        "PIP_NO_INDEX": "1"
+    }
+
+
 def install(checkout: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["make", "--no-print-directory", "install"],
         cwd=checkout,
-        env=os.environ | {"PIP_NO_INDEX": "1"},
+        env=plain_environment(),
         capture_output=True,
         text=True,
     )
@@ -102,9 +110,7 @@ def test_two_at_a_time_take_turns(prepared: Path) -> None:
     shutil.rmtree(prepared / "build")
     command = ["make", "--no-print-directory", "install"]
     both = [
-        subprocess.Popen(
-            command, cwd=prepared, env=os.environ | {"PIP_NO_INDEX": "1"}, stdout=subprocess.PIPE, text=True
-        )
+        subprocess.Popen(command, cwd=prepared, env=plain_environment(), stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     said = [process.communicate()[0] for process in both]

@@ -1,4 +1,4 @@
-"""The leak checks of conftest.py catch what they are there for."""
+"""The leak checks of conftest.py catch what they are there for, and so does the limit for tests that wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LEAKY_TESTS = """
-import asyncio, os, threading
+import asyncio, os, pytest, threading
 
 tasks = []
 
@@ -34,6 +34,10 @@ async def test_loop_error():
     asyncio.get_running_loop().call_soon(lambda: 1 / 0)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+
+@pytest.mark.timeout(1)
+async def test_waiting():
+    await asyncio.Event().wait()
 
 async def test_clean():
     assert (await asyncio.create_task(asyncio.sleep(0))) is None
@@ -60,4 +64,5 @@ def test_left_behind(tmp_path: Path) -> None:
         section = re.search(rf"_ ERROR at teardown of test_{name} _.*?(?=\n_|\n=)", done.stdout, re.DOTALL)
         assert section is not None, f"{name} was not noticed:\n{done.stdout}"
         assert re.search(complaint, section.group(), re.DOTALL), section.group()
-    assert f"7 passed, {len(COMPLAINTS)} errors" in done.stdout
+    assert re.search(r"not done after 0.8 s\n.*test_waiting.*Event\(\)\.wait\(\)", done.stdout, re.DOTALL)
+    assert f"1 failed, 7 passed, {len(COMPLAINTS)} errors" in done.stdout
