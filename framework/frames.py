@@ -18,7 +18,7 @@ A frame on a stream is `u32 length` (of what follows) + `u8 kind` + body. Kinds:
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sojourn.errors import ProtocolError
 
@@ -43,6 +43,7 @@ __all__ = [
     "bulk_frame",
     "complete_record",
     "contract_frame",
+    "contract_head",
     "control_frame",
     "parse_bulk",
     "parse_contract",
@@ -240,6 +241,12 @@ def parse_reply_header(body: bytes | memoryview) -> ReplyHeader:
     return ReplyHeader(flags, route, high, low, bytes(body[_REPLY.size : at]), generation, at + 8)
 
 
+def contract_head(parts: int, deadline_ms: int) -> bytes:
+    """First octets of a contract frame body with this many parts; a length and octets of each part follow, the
+    last one without length."""
+    return _CONTRACT.pack(KIND_CONTRACT, deadline_ms, parts)
+
+
 def contract_frame(parts: list[bytes], deadline_ms: int = 0) -> bytes:
     """Build a contract frame body: one `wire.md` record of one or more parts, with the relative deadline of B8.2."""
     pieces = [_CONTRACT.pack(KIND_CONTRACT, deadline_ms, len(parts))]
@@ -250,8 +257,11 @@ def contract_frame(parts: list[bytes], deadline_ms: int = 0) -> bytes:
     return b"".join(pieces)
 
 
-def parse_contract(body: bytes) -> tuple[int, list[bytes]]:
-    """Relative deadline in ms (0 = none) and the parts of a contract frame body.
+_Octets = TypeVar("_Octets", bytes, memoryview)
+
+
+def parse_contract(body: _Octets) -> tuple[int, list[_Octets]]:
+    """Relative deadline in ms (0 = none) and the parts of a contract frame body, each of the body's own type.
 
     Raises:
         ProtocolError: no part, or a part is cut short.
@@ -259,7 +269,7 @@ def parse_contract(body: bytes) -> tuple[int, list[bytes]]:
     try:
         _, deadline_ms, count = _CONTRACT.unpack_from(body)
         at = _CONTRACT.size
-        parts: list[bytes] = []
+        parts: list[_Octets] = []
         for _ in range(count - 1):
             (length,) = LENGTH.unpack_from(body, at)
             at += 4 + length

@@ -7,7 +7,7 @@ it raises as `StoreUnknown`: the caller re-reads, it never guesses.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from sojourn.errors import Unavailable
 
@@ -28,6 +28,7 @@ __all__ = [
     "StoreRow",
     "StoreUnavailable",
     "StoreUnknown",
+    "StoreWrite",
     "WriteResult",
 ]
 
@@ -97,6 +98,21 @@ class Delete:
 Mutation: TypeAlias = Put | Delete
 
 
+class StoreWrite(NamedTuple):
+    """One conditional write that is not carried out yet: `await store.write(*store_write)`.
+
+    The pure builders of `sojourn.ownership` make them; `+` joins two into one all-or-nothing write.
+    """
+
+    conditions: list[Condition]
+    mutations: list[Mutation]
+
+    def __add__(self, other: object) -> StoreWrite:
+        if not isinstance(other, StoreWrite):
+            return NotImplemented
+        return StoreWrite(self.conditions + other.conditions, self.mutations + other.mutations)
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
     """Every condition held and every mutation is done. New version per Put key."""
@@ -135,8 +151,8 @@ class ScanPage:
 class LocationStore(Protocol):
     """What every provider offers. All methods raise `StoreUnavailable` or, once a write was started, `StoreUnknown`.
 
-    `next_counter` gives the store-wide ObjectGeneration source (B1.3): see `framework/rows.py` for the row
-    that holds it; providers need nothing beyond the four methods here.
+    Providers know nothing of what rows mean: also the store-wide ObjectGeneration counter (B1.3) is an
+    ordinary row, see `sojourn.ownership`. A cancelled call is an unknown outcome too.
     """
 
     async def read(self, key: str) -> ReadResult:
@@ -144,7 +160,11 @@ class LocationStore(Protocol):
         ...
 
     async def write(self, conditions: list[Condition], mutations: list[Mutation]) -> WriteResult:
-        """All mutations if all conditions hold, else nothing; up to 65,536 keys and 64 MiB."""
+        """All mutations if all conditions hold, else nothing; up to 65,536 keys and 64 MiB.
+
+        A key stands in at most one mutation. Every condition is judged on the rows before the write.
+        Beyond the limits, or with a bad key: `InvalidOperation`.
+        """
         ...
 
     async def scan(self, prefix: str, cursor: str | None = None, limit: int = 1000) -> ScanPage:

@@ -15,12 +15,14 @@ import struct
 from collections.abc import Hashable
 from typing import Final, NamedTuple, NoReturn, TypeVar
 
+from sojourn.wire.blocks import SpotRouteFence
 from sojourn.wire.cursor import Buffer, Reader, Writer
 from sojourn.wire.errors import WireError, Word
 from sojourn.wire.payload import DEADLINE_KEY
 from sojourn.wire.primitives import PAYLOAD_BYTES_MAX, TEXT8
 from sojourn.wire.record import FROZEN_RECORD, SOURCE, NodeSource, RecordSource, SpotSource
 from sojourn.wire.record_bodies import ActorBody, SpotBody
+from sojourn.wire.structure import block
 
 __all__ = [
     "FastRecord",
@@ -68,6 +70,9 @@ class FastRecord(NamedTuple):
 
 _HEAD_REQUEST: Final = struct.Struct(">QQIHQ")
 _HEAD_SEND: Final = struct.Struct(">QQIH")
+_HEAD_BYTES_MAX: Final = 4096
+"""More than everything before the payload can have."""
+_ZERO_DIGIT: Final = ord("0")
 _PAYLOAD_HEAD: Final = struct.Struct(">BI")
 _LENGTH: Final = struct.Struct(">I")
 _GENERATION: Final = struct.Struct(">Q")
@@ -75,17 +80,21 @@ _ROUTE: Final = struct.Struct(">QQQ")
 _U16: Final = struct.Struct(">H")
 
 _OPERATION_OF_KIND: Final = {5: 0, 6: 3, 9: 0, 10: 4}
-_KIND_BYTE: Final = {kind: bytes((kind,)) for kind in _OPERATION_OF_KIND}
+_BYTE: Final = tuple(bytes((value,)) for value in range(256))
 
 _DEADLINE_KEY_RAW: Final = DEADLINE_KEY.encode()
 _METADATA_HEAD: Final = b"\x01\x01\x01" + bytes((len(_DEADLINE_KEY_RAW),)) + _DEADLINE_KEY_RAW
 """hasMetadata, version, one entry, its key."""
+_METADATA_HEAD_BYTES: Final = len(_METADATA_HEAD)
 _METADATA_HEADS: Final = {digits: _METADATA_HEAD + _U16.pack(digits) for digits in range(1, 20)}
 
 _Source = tuple[int, bytes, int, str | None]
+_new_tuple: Final = tuple.__new__
+"""Makes a FastRecord without the Python-level constructor of a named tuple."""
+
 _sources: dict[bytes, _Source] = {}
-_objects: dict[bytes, tuple[str, int]] = {}
-_names: dict[bytes, str] = {}
+_targets: dict[bytes, tuple[str, int]] = {}
+_names: dict[bytes, tuple[str, str]] = {}
 _prefixes: dict[tuple[str, str], bytes] = {}
 
 
@@ -143,7 +152,7 @@ def encode_record_head(
         _refuse("operationId", "a half is not in 0..2^64-1")
     if not (operation_high or operation_low):
         _refuse("operationId", "both halves are zero")
-    return b"".join((_KIND_BYTE[record_kind], source_prefix, metadata, tail))
+    return b"".join((_BYTE[record_kind], source_prefix, metadata, tail))
 
 
 def encode_payload(packet_name: str, content_type: str, payload: Buffer) -> bytes:
@@ -183,11 +192,15 @@ def encode_actor_fence(
         _refuse("routeFence", f"a generation of {generations} is not in 1..2^63-1")
     if not 1 <= len(target_rid) <= 255:
         _refuse("routeFence.targetNodeRid", f"{len(target_rid)} bytes; 1..255 are allowed")
+    raw_id = actor_id.encode("utf-8", "surrogatepass")
+    if not 1 <= len(raw_id) <= 255 or "\0" in actor_id or not actor_id.isascii():
+        _encode_text("routeFence", actor_id)
     return b"".join(
         (
-            _encode_text("routeFence", actor_id),
+            _BYTE[len(raw_id)],
+            raw_id,
             _GENERATION.pack(object_generation),
-            bytes((len(target_rid),)),
+            _BYTE[len(target_rid)],
             target_rid,
             _ROUTE.pack(target_node_generation, owner_generation, lease_generation),
         )
@@ -213,75 +226,55 @@ def read_record(record: bytes | memoryview) -> FastRecord:
 
 def _read(record: bytes | memoryview) -> FastRecord | None:
     """The fields, or None (or an exception of the standard library) when anything is not as it should be."""
-    kind = record[0]
-    at = 4 + (record[2] << 8 | record[3])
-    raw_source = bytes(record[1:at])
-    source = _sources.get(raw_source)
-    if source is None:
-        source = _remember(_sources, raw_source, _read_source(raw_source))
+    head = record if type(record) is bytes else bytes(record[:_HEAD_BYTES_MAX])
+    kind = head[0]
+    at = 4 + (head[2] << 8 | head[3])
+    raw = head[1:at]
+    source = _sources.get(raw) or _remember(_sources, raw, _read_source(raw))
     deadline: int | None = None
-    if record[at] == 0:
+    if head[at] == 0:
         at += 1
+    elif head.startswith(_METADATA_HEAD, at):
+        at += _METADATA_HEAD_BYTES + 2
+        length = head[at - 1]
+        raw = head[at : at + length]
+        # 19 digits may be too many for a generation of 63 bits: the general decoder looks.
+        if length > 18 or head[at - 2] or not raw.isdigit() or raw[0] == _ZERO_DIGIT or len(raw) != length:
+            return None
+        deadline = int(raw)
+        at += length
     else:
-        deadline, at = _read_metadata(record, at)
+        return None
     operation = _OPERATION_OF_KIND[kind]
     if operation:
-        high, low, found, length, route = _HEAD_REQUEST.unpack_from(record, at)
+        high, low, found, length, route = _HEAD_REQUEST.unpack_from(head, at)
         at += 30
         if found != operation or length != 8 or not 0 < route <= _SIGNED_MAX:
             return None
     else:
-        high, low, found, length = _HEAD_SEND.unpack_from(record, at)
+        high, low, found, length = _HEAD_SEND.unpack_from(head, at)
         at += 22
         route = 0
         if found or length:
             return None
     fence_at = at
-    end = at + 9 + record[at]
-    raw_object = bytes(record[at:end])
-    target = _objects.get(raw_object)
-    if target is None:
-        target = _remember(_objects, raw_object, _read_object(raw_object))
-    at = end + 1 + record[end]
-    node, owner, lease = _ROUTE.unpack_from(record, at)
-    if at == end + 1 or not (
-        0 < node <= _SIGNED_MAX and 0 < owner <= _SIGNED_MAX and 0 < lease <= _SIGNED_MAX
-    ):
-        return None
-    version, length = _PAYLOAD_HEAD.unpack_from(record, at + 24)
-    at += 29
-    end = at + 1 + record[at]
-    packet_name = _names.get(raw := bytes(record[at:end]))
-    if packet_name is None:
-        packet_name = _remember(_names, raw, _read_text(raw))
-    content_at = end
-    end += 1 + record[end]
-    content_type = _names.get(raw := bytes(record[content_at:end]))
-    if content_type is None:
-        content_type = _remember(_names, raw, _read_text(raw))
-    (size,) = _LENGTH.unpack_from(record, end)
+    at += 9 + head[at]
+    at += 25 + head[at]
+    raw = head[fence_at:at]
+    target = _targets.get(raw) or _remember(_targets, raw, _read_target(raw))
+    version, length = _PAYLOAD_HEAD.unpack_from(head, at)
+    at += 5
+    end = at + 1 + head[at]
+    end += 1 + head[end]
+    raw = head[at:end]
+    names = _names.get(raw) or _remember(_names, raw, _read_names(raw))
+    (size,) = _LENGTH.unpack_from(head, end)
     end += 4
-    if version != 1 or at + length != len(record) or end + size != len(record) or not (high or low):
+    whole = len(record)
+    if version != 1 or at + length != whole or end + size != whole or not (high or low):
         return None
-    payload = memoryview(record)[end:]
-    return FastRecord(
-        kind, *source, deadline, high, low, route, fence_at, *target, packet_name, content_type, payload
-    )
-
-
-def _read_metadata(record: Buffer, at: int) -> tuple[int | None, int]:
-    """Deadline, and the offset behind metadata that begin at `at` with their flag and hold nothing else."""
-    digits_at = at + len(_METADATA_HEAD) + 2
-    length = record[digits_at - 1]
-    raw = bytes(record[digits_at : digits_at + length])
-    deadline = int(raw) if len(raw) == length < 20 and raw.isdigit() and raw[0] != 48 else 0
-    if (
-        bytes(record[at : digits_at - 2]) != _METADATA_HEAD
-        or record[digits_at - 2]
-        or not 0 < deadline <= _SIGNED_MAX
-    ):
-        raise IndexError
-    return deadline, digits_at + length
+    fields = (kind, *source, deadline, high, low, route, fence_at, *target, *names, memoryview(record)[end:])
+    return _new_tuple(FastRecord, fields)
 
 
 def _read_source(raw: bytes) -> _Source:
@@ -301,18 +294,19 @@ def _source_fields(source: RecordSource) -> _Source:
     return SOURCE.classes[type(source)].tag, source.node_rid, source.node_generation, sender
 
 
-def _read_object(raw: bytes) -> tuple[str, int]:
-    (generation,) = _GENERATION.unpack(raw[-8:])
-    if not 0 < generation <= _SIGNED_MAX:
-        raise IndexError
-    return _read_text(raw[:-8]), generation
-
-
-def _read_text(raw: bytes) -> str:
+def _read_target(raw: bytes) -> tuple[str, int]:
+    # Both route fences have one layout: the spot's stands for both.
     reader = Reader(raw)
-    text = TEXT8.read(reader)
+    fence = block(SpotRouteFence).read(reader)
     reader.finish()
-    return text
+    return fence.spot_ref.spot_id, fence.spot_ref.object_generation
+
+
+def _read_names(raw: bytes) -> tuple[str, str]:
+    reader = Reader(raw)
+    names = TEXT8.read(reader), TEXT8.read(reader)
+    reader.finish()
+    return names
 
 
 def _encode_text(path: str, text: str) -> bytes:

@@ -283,7 +283,7 @@ class Optional(Codec[T | None]):
         self.minimum = 1 + (0 if length is None else length.minimum)
 
     def read(self, reader: Reader) -> T | None:
-        present = BOOL8.read(reader)
+        present = self._read_flag(reader)
         if self.length is None:
             return self.inner.read(reader) if present else None
         start = reader.offset
@@ -296,6 +296,16 @@ class Optional(Codec[T | None]):
         value = self.inner.read(reader)
         reader.close_region(outer)
         return value
+
+    def _read_flag(self, reader: Reader) -> bool:
+        if self.flag is None:
+            return BOOL8.read(reader)
+        name = reader.path.pop()
+        reader.enter(self.flag)
+        present = BOOL8.read(reader)
+        reader.leave()
+        reader.enter(name)
+        return present
 
     def write(self, writer: Writer, value: T | None) -> None:
         BOOL8.write(writer, value is not None)
@@ -391,9 +401,6 @@ class Union(Codec[T], Generic[T]):
             writer.fail(Word.INVALID_FIELD, f"{type(value).__name__} is no case of this union")
         body = writer.nested(self.tag.minimum + self.length.minimum)
         case.codec.write(body, value)
-        if writer.trace is not None:
-            writer.enter("tag")
-            writer.leave()
         length = body.offset - writer.offset - self.tag.minimum - self.length.minimum
         self.tag.write(writer, case.tag)
         self.length.write(writer, length)

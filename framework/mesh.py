@@ -1,0 +1,160 @@
+"""Control messages on mesh links (frame kind 4): one MessagePack array each.
+
+Owns their fields and their MessagePack form, and how an endpoint is spelled. The first five are the link's own
+and never reach the router; the rest belong to the supervisors. A `call` number is unique per connection and
+direction, the answer repeats it. Nothing of `wire.md` is here: those records travel as contract frames.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from sojourn.control import ErrorBody
+from sojourn.errors import NotConfigured, ProtocolError
+
+__all__ = [
+    "Call",
+    "CallResult",
+    "Credit",
+    "Goodbye",
+    "MarkerTaken",
+    "MeshControl",
+    "Ping",
+    "Pong",
+    "RequestsLost",
+    "SealRefused",
+    "decode_mesh",
+    "encode_mesh",
+    "format_endpoint",
+    "parse_endpoint",
+]
+
+
+class _MeshControl(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    pass
+
+
+# the link's own
+
+
+class Credit(_MeshControl):
+    """The receiver of this message may send `records` more application records and `octets` more octets of
+    their frame bodies (B5.2)."""
+
+    records: int
+    octets: int
+
+
+class Ping(_MeshControl):
+    """Answer with `Pong` of the same number, at once."""
+
+    number: int
+
+
+class Pong(_MeshControl):
+    """Answer to `Ping`."""
+
+    number: int
+
+
+class Goodbye(_MeshControl):
+    """Last frame of its sender. The other side sends what it has handed over already, its own Goodbye, and
+    closes. `reason` is for logs."""
+
+    reason: str
+
+
+# the supervisors'
+
+
+class Call(_MeshControl):
+    """One node asks another for something; `arguments` is MessagePack, `timeout_ms` the time left (0 = none)."""
+
+    call: int
+    operation: str
+    arguments: bytes
+    timeout_ms: int = 0
+
+
+class CallResult(_MeshControl):
+    """Answer to `Call`: `value` is MessagePack, or `error`."""
+
+    call: int
+    value: bytes = b""
+    error: ErrorBody | None = None
+
+
+class RequestsLost(_MeshControl):
+    """Requests this node took whose reply cannot come any more: `(reply_route, operation_low)` pairs of the
+    receiver, and the typed error."""
+
+    requests: list[tuple[int, int]]
+    error: ErrorBody
+
+
+class MarkerTaken(_MeshControl):
+    """Answer to a path marker (B9.4), sent to its origin by the node that took it: here new messages go."""
+
+    operation_high: int
+    operation_low: int
+    key: bytes
+    rid: bytes
+    generation: int
+
+
+class SealRefused(_MeshControl):
+    """A command 42 that was refused (B11.2): answers it instead of a 43 and never closes the link."""
+
+    relocation_high: int
+    relocation_low: int
+    session_rid: bytes
+    binding_generation: int
+    error: ErrorBody
+
+
+MeshControl: TypeAlias = (
+    Credit | Ping | Pong | Goodbye | Call | CallResult | RequestsLost | MarkerTaken | SealRefused
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[MeshControl] = msgspec.msgpack.Decoder(MeshControl)
+
+
+def encode_mesh(message: MeshControl) -> bytes:
+    """MessagePack form of a message (without the kind byte)."""
+    return _encoder.encode(message)
+
+
+def decode_mesh(encoded: bytes | memoryview) -> MeshControl:
+    """Read a message.
+
+    Raises:
+        ProtocolError: not MessagePack, an unknown name, or fields of another shape.
+    """
+    try:
+        return _decoder.decode(encoded)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"control frame: {error}") from None
+
+
+def parse_endpoint(endpoint: str) -> tuple[str, int]:
+    """Host and port of `host:port`; an IPv6 host stands in brackets.
+
+    Raises:
+        NotConfigured: another form, or a port outside 0 to 65535.
+    """
+    host, colon, port = endpoint.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if (
+        not (colon and host and port.isascii() and port.isdigit())
+        or int(port) > 65535
+        or (":" in host) != bracketed
+    ):
+        raise NotConfigured(f"endpoint {endpoint!r:.100}: write host:port or [ipv6]:port, port 0 to 65535")
+    return (host[1:-1] if bracketed else host), int(port)
+
+
+def format_endpoint(host: str, port: int) -> str:
+    """The spelling `parse_endpoint` reads."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
