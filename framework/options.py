@@ -316,13 +316,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         changed = ", ".join(
             f"{name}={_shown(name, getattr(self, name))}"
             for name in SETTINGS
-            if getattr(self, name) != _default(name)
+            if getattr(self, name) != _DEFAULTS[name]
         )
         return f"Options({changed})"
 
     def __rich_repr__(self) -> Any:
         for name in SETTINGS:
-            if getattr(self, name) != _default(name):
+            if getattr(self, name) != _DEFAULTS[name]:
                 yield name, "…" if name == "secret" else getattr(self, name)
 
 
@@ -333,9 +333,9 @@ ROUTE_CACHE_GAP_MS = 5_000
 def _read_table() -> dict[str, tuple[type, Setting]]:
     table: dict[str, tuple[type, Setting]] = {}
     for name, hint in get_type_hints(Options, include_extras=True).items():
-        if get_origin(hint) is Annotated:
-            expected, setting = get_args(hint)
-            table[name] = (expected, setting)
+        assert get_origin(hint) is Annotated, f"option {name} has no line in the table"
+        expected, setting = get_args(hint)
+        table[name] = (expected, setting)
     return table
 
 
@@ -343,10 +343,6 @@ SETTINGS: dict[str, tuple[type, Setting]] = _read_table()
 """Name to type and description of every setting, in the order of the table."""
 
 _DEFAULTS: dict[str, Any] = dict(zip(Options.__struct_fields__, Options.__struct_defaults__, strict=True))
-
-
-def _default(name: str) -> Any:
-    return _DEFAULTS[name]
 
 
 def _shown(name: str, value: object) -> str:
@@ -359,11 +355,10 @@ def options_table() -> str:
     """The Markdown table of `docs/reference/options.md`."""
     lines = ["| option | default | allowed | meaning |", "|---|---|---|---|"]
     for name, (_, setting) in SETTINGS.items():
-        default = _default(name)
-        shown = (
-            {True: "true", False: "false", "": "(empty)"}.get(default, str(default)) if default != 0 else "0"
-        )
-        if isinstance(default, bool):
-            shown = "true" if default else "false"
+        shown = _DEFAULTS[name]
+        if isinstance(shown, bool):
+            shown = "true" if shown else "false"
+        elif shown == "":
+            shown = "(empty)"
         lines.append(f"| `{name}` | {shown} | {setting.allowed} | {setting.doc} |")
     return "\n".join(lines) + "\n"
