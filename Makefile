@@ -29,14 +29,6 @@ bench: ## measure beside what this machine can do at best (ARGS=--quick: a minut
 install: ## bring .venv up to date (every target below does so itself)
 	@$(PREPARE) dev
 
-.PHONY: demo bench
-demo: ## a year of flights over a cluster whose objects keep moving (RATE=0: full speed, FLIGHTS=all: the year)
-	@$(PREPARE) demo
-	$(BIN)/python -m examples.flights $(ARGS)
-bench: ## measure beside what this machine can do at best (ARGS=--quick: a minute instead of several)
-	@$(PREPARE) run
-	$(BIN)/python -m bench $(ARGS)
-
 .PHONY: test
 test: install ## everything that must pass: format, lint, types, tests
 	$(BIN)/ruff format --check .

@@ -394,7 +394,7 @@ def test_a_row_read_again_is_judged_by_generations_and_relocation_never_by_the_o
     by_other = written(move_unit([VersionedRow(ROOM, "v")], TARGET, (1, 1)))
     back = written(move_unit([VersionedRow(moved, "v")], SOURCE, (1, 1)))
     other_fence = written(fence_unit([VersionedRow(ROOM, "v")], (1, 1)))
-    judged = {
+    judged: dict[MoveVerdict, list[AuthorityRow | None]] = {
         MoveVerdict.COMMITTED: [moved],
         MoveVerdict.UNCHANGED: [ROOM, other_fence],
         MoveVerdict.PASSED_ON: [back],
