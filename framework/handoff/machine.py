@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from sojourn.errors import InternalFailure
@@ -49,6 +49,9 @@ class Effect:
     __slots__ = ()
 
 
+_State = TypeVar("_State", bound="State")
+
+
 class State:
     """One state of a machine; the data of a phase lives in its state. `phase` is the contract's word (R11.1)."""
 
@@ -59,6 +62,24 @@ class State:
     def deadline(self) -> float | None:
         """When this state wants `DeadlineReached`, or None."""
         return None
+
+    def into(self, kind: type[_State], **changes: Any) -> _State:
+        """A state of another class with the data that both own, and `changes`."""
+        data = {name: getattr(self, name) for name in _shared_fields(type(self), kind)}
+        data.update(changes)
+        return kind(**data)
+
+
+_shared: dict[tuple[type[State], type[State]], tuple[str, ...]] = {}
+
+
+def _shared_fields(old: type[State], new: type[State]) -> tuple[str, ...]:
+    shared = _shared.get((old, new))
+    if shared is None:
+        known = {field.name for field in fields(old)}  # type: ignore[arg-type]
+        shared = tuple(field.name for field in fields(new) if field.name in known)  # type: ignore[arg-type]
+        _shared[old, new] = shared
+    return shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +157,7 @@ class Machine:
         cls.rules = rules
 
     def __init__(self, state: State) -> None:
-        self.state = state
+        self.state: State = state
         self.story: deque[tuple[float, str, Any]] = deque(maxlen=STORY_EVENTS_MAX)
         self._effects: list[Effect] = []
 

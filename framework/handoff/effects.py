@@ -1,0 +1,304 @@
+"""Every effect of `SourceHandoff` and `TargetHandoff`: commands to the driver, in the imperative.
+
+Owns their fields and which event answers each. A driver carries effects out in order, without an `await`
+between `handle` and the last of them; whatever has to wait becomes one task that reports one event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sojourn.handoff.machine import Effect
+from sojourn.handoff.terms import DirectDisposal, Manifest, Outcome
+from sojourn.ids import NodeRun
+
+__all__ = [
+    "CompareChunk",
+    "DeliverRecords",
+    "DropObject",
+    "DropTarget",
+    "EndDispatch",
+    "FailHeld",
+    "ForgetHandoff",
+    "InstallFollowRoute",
+    "InstallTemporaryQueue",
+    "MarkLost",
+    "OpenDispatch",
+    "ReadRow",
+    "ReleasePayload",
+    "RemoveFollowRoute",
+    "ReportOutcome",
+    "RestoreDispatch",
+    "RestoreObject",
+    "SealObject",
+    "SendChunks",
+    "SendCutover",
+    "SendFollow",
+    "SendRelay",
+    "SendRelayReady",
+    "SendRelocationFailed",
+    "SendRestore",
+    "StoreChunk",
+    "VerifyAssembly",
+    "WriteFence",
+    "WriteOwner",
+]
+
+
+# both halves
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRow(Effect):
+    """Read the unit's own row. Answered by `RowRead` or `RowReadFailed`; never two at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverRecords(Effect):
+    """Give the records to the object on this node's ordinary way, in order, behind everything before.
+
+    Wherever that way leads by now: the mailbox, a later handoff of the object, its follow route.
+    """
+
+    records: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetHandoff(Effect):
+    """The machine has nothing left to do or to remember."""
+
+
+# source
+
+
+@dataclass(frozen=True, slots=True)
+class SealObject(Effect):
+    """Send `Seal` to the worker; from the same step on every record for the object is `RecordArrived`.
+
+    Answered by `ObjectCaptured`, `CaptureRefused` or `WorkerLost`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class SendRestore(Effect):
+    """Send command 40 on the connection, with `remaining_s` as the relative deadline in the mesh header."""
+
+    connection: int
+    manifest: Manifest
+    remaining_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SendChunks(Effect):
+    """Send all chunks from ordinal 0 as commands 52, paced by the budgets (R5.4). Answered by `ChunksSent`,
+    or by nothing when the connection breaks or the payload is released first."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFence(Effect):
+    """Write the fence (B6.7) under the coordinator fence's version.
+
+    Answered by `FenceApplied`, `FenceConflicted` or `FenceUnknown`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class SendRelay(Effect):
+    """Send the records as commands 31, in order. `SendCutover` on the same connection follows."""
+
+    connection: int
+    records: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendCutover(Effect):
+    """Send command 34 behind them. Answered by `CutoverSubmitted`, or by `LinkLost`."""
+
+    connection: int
+    count: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendFollow(Effect):
+    """Send the records to `run` as Message Follow frames, in order, on the link to it (R10.1).
+
+    `run` is the target; once the row was read it may be a later owner, even this node itself. To the target
+    on the connection that carried the cutover, if that stands.
+    """
+
+    run: NodeRun
+    records: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreDispatch(Effect):
+    """The handoff ended before its boundary (R4.2.8): let the captured queue go on, then these records, then
+    what arrives. If the worker is gone, restore the payload into another one first (B6.6).
+
+    `captured` False: the object never stopped, only the records are to be delivered.
+    Answered by `DispatchRestored` or `DispatchRestoreFailed`.
+    """
+
+    records: tuple[Any, ...]
+    captured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EndDispatch(Effect):
+    """The cutover submit is terminal: the source's dispatch ended for good, give back the permits of the
+    captured work (R4.4.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePayload(Effect):
+    """Let go of the payload; comes exactly once for every payload captured (R4.4.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropObject(Effect):
+    """Forget the closed instance. `reason` is a closing reason of B2.6, or empty when it is lost."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstallFollowRoute(Effect):
+    """The commit is known: tell original senders of `run` (command 50) from now on.
+
+    `RecordArrived` still comes to this machine until `RemoveFollowRoute`, unless the object is, or is being
+    staged, on this node again: a local object and a staged one go before any follow route (B8.14).
+    """
+
+    run: NodeRun
+    owner_generation: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFollowRoute(Effect):
+    """The follow route of this handoff ends: records for the object are routed as anywhere else."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkLost(Effect):
+    """Write state `lost` under this version (B6.8). Answered by `LostMarked`, `LostConflicted` or `LostUnknown`."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailHeld(Effect):
+    """End the records: a typed failure for each request, a dead letter for each send.
+
+    `kind` names the error class of B3.3; none of them was handed to a connection (`applied` = no).
+    """
+
+    records: tuple[Any, ...]
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOutcome(Effect):
+    """Tell whoever asked for the move; comes exactly once."""
+
+    outcome: Outcome
+    reason: Any = None
+
+
+# target
+
+
+@dataclass(frozen=True, slots=True)
+class InstallTemporaryQueue(Effect):
+    """Register the temporary queue: from this step on records for the object are `DirectArrived` or
+    `FollowArrived`, those of this node's own workers included (R4.3.1, B8.14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChunk(Effect):
+    """Copy the chunk into the assembly buffer at this offset."""
+
+    offset: int
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class CompareChunk(Effect):
+    """Compare a repeated chunk with the buffer; answered by `ChunkDiffered` at once, or by nothing."""
+
+    offset: int
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyAssembly(Effect):
+    """Compare the buffer's CRC-32C. Answered by `AssemblyVerified` or `AssemblyMismatched`."""
+
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreObject(Effect):
+    """Hand the payload to a worker. Answered by `ObjectRestored` or `RestoreFailed`.
+
+    `owner_generation` is the one the object will have (expected + 1).
+    """
+
+    object_generation: int
+    owner_generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendRelayReady(Effect):
+    """Send command 30 on the connection."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendRelocationFailed(Effect):
+    """Send command 53 on the connection."""
+
+    connection: int
+    failure_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOwner(Effect):
+    """Run the CAS (B6.5): owner = this node, `owner_generation`, this RelocationId, under `expected_version`.
+
+    Answered by `OwnerWritten`, `OwnerWriteConflicted`, `OwnerWriteUnknown` or `OwnerWriteFailed`.
+    """
+
+    expected_version: str
+    owner_generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDispatch(Effect):
+    """Open dispatch: saved work is in the worker already, then `relay`, then `queue`, in order; then switch
+    the temporary route to the ordinary one (R4.6.1). Answered by `DispatchOpened` or `DispatchOpenFailed`."""
+
+    relay: tuple[Any, ...]
+    queue: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropTarget(Effect):
+    """Remove buffer, instance and temporary queue; the target of this identity never opens.
+
+    `direct` is what came here directly or by follow, to be treated as `disposal` says before the local route
+    goes back. `relay` are relay records. Where `end_work` is True this node saw proof that the source is past
+    its boundary: it makes the terminals of the saved work in its worker and of `relay`; else it must not,
+    since the source may restore them (B8.15).
+    """
+
+    reason: str
+    direct: tuple[Any, ...]
+    disposal: DirectDisposal
+    relay: tuple[Any, ...] = ()
+    end_work: bool = False

@@ -1,0 +1,110 @@
+"""What every part of `SourceHandoff` shares: its plan, and what a row means for it.
+
+Owns the judgement of rows (B6.5, B6.7, B6.8) and the endings. It must not know phases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sojourn.handoff.effects import (
+    DropObject,
+    FailHeld,
+    ForgetHandoff,
+    ReleasePayload,
+    RemoveFollowRoute,
+    ReportOutcome,
+)
+from sojourn.handoff.machine import Machine
+from sojourn.handoff.source_states import (
+    PastBoundary,
+    SourceClosed,
+    SourceRunning,
+)
+from sojourn.handoff.terms import (
+    Checksum,
+    Frozen,
+    HandoffIdentity,
+    HandoffOptions,
+    Outcome,
+    RowFacts,
+)
+from sojourn.ids import NodeRun
+
+__all__ = ["SourceBase", "SourcePlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """What is fixed before a handoff starts. `gives_up_at` is D on the machine's clock (B8.2)."""
+
+    identity: HandoffIdentity
+    target: NodeRun
+    object_generation: int
+    owner_generation: int
+    """As first read (B1.3); the target will write this + 1."""
+    gives_up_at: float
+
+
+class SourceBase(Machine):
+    """The plan, the row rules and the endings of a source's half."""
+
+    def __init__(
+        self,
+        plan: SourcePlan,
+        checksum: Checksum,
+        frozen: Frozen,
+        options: HandoffOptions | None = None,
+    ) -> None:
+        super().__init__(SourceRunning())
+        self.plan = plan
+        self.options = options or HandoffOptions()
+        self._checksum = checksum
+        self._frozen = frozen
+
+    # what the row says
+
+    def _committed(self, row: RowFacts | None) -> bool:
+        """Whether the target became owner under this handoff, even if it moved the object on (B6.5, B6.8)."""
+        if row is None or row.object_generation != self.plan.object_generation:
+            return False
+        ahead = row.owner_generation - self.plan.owner_generation
+        return ahead > 1 or (ahead == 1 and row.relocation_id == self.plan.identity.relocation_id)
+
+    def _still_ours(self, row: RowFacts | None) -> bool:
+        return (
+            row is not None
+            and row.object_generation == self.plan.object_generation
+            and row.owner_generation == self.plan.owner_generation
+            and row.owner == self.plan.identity.source
+        )
+
+    def _lose_authority(self, records: list[Any], *, reported: bool = False) -> None:
+        """The row belongs to another incarnation or is gone: this run has nothing to give back."""
+        self._log("authority_lost", "error", relocation_id=self.plan.identity.relocation_id)
+        self._fail(records, "DataLost")
+        self._do(DropObject(""))
+        self._do(RemoveFollowRoute())
+        self._close("another incarnation of the object was made", None if reported else Outcome.FAILED)
+
+    # small things
+
+    def _pause(self, tries: int) -> float:
+        options = self.options
+        return min(options.retry_first_s * 2.0 ** min(tries, 20), options.retry_max_s)
+
+    def _fail(self, records: list[Any], kind: str) -> None:
+        if records:
+            self._do(FailHeld(tuple(records), kind))
+
+    def _release(self, state: PastBoundary) -> None:
+        if state.batch is not None:
+            state.batch = None
+            self._do(ReleasePayload())
+
+    def _close(self, reason: Any, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            self._do(ReportOutcome(outcome, reason))
+        self._do(ForgetHandoff())
+        self.state = SourceClosed()

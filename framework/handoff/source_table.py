@@ -1,0 +1,170 @@
+"""The table of `SourceHandoff`, apart from the transitions: its states, its events, and what changes nothing.
+
+Owns the reasons why an event is ignorable in a state. A pair that stands neither here nor beside a
+transition method is a bug when it happens.
+"""
+
+from __future__ import annotations
+
+from sojourn.handoff.events import (
+    CancelRequested,
+    CaptureRefused,
+    ChunksSent,
+    CutoverSubmitted,
+    DispatchRestored,
+    DispatchRestoreFailed,
+    FenceApplied,
+    FenceConflicted,
+    FenceUnknown,
+    LinkLost,
+    LinkRestored,
+    LostConflicted,
+    LostMarked,
+    LostUnknown,
+    ObjectCaptured,
+    RecordArrived,
+    RelayReadyReceived,
+    RelocationFailedReceived,
+    RelocationStarted,
+    RowRead,
+    RowReadFailed,
+    TargetRunGone,
+    WorkerLost,
+)
+from sojourn.handoff.machine import DeadlineReached, Event, Ignored, Reasons, State
+from sojourn.handoff.source_states import (
+    Abandoning,
+    CommitAwaited,
+    CutoverSubmitting,
+    FenceChecking,
+    FencePausing,
+    FenceWriting,
+    FollowOnly,
+    LostMarking,
+    Reconciling,
+    Restoring,
+    Sealing,
+    SourceClosed,
+    SourcePaused,
+    SourceRestored,
+    SourceRunning,
+    TargetRestoring,
+)
+
+__all__ = ["EVENTS", "IGNORED", "STATES"]
+
+STATES: tuple[type[State], ...] = (
+    SourceRunning,
+    Sealing,
+    Abandoning,
+    SourcePaused,
+    TargetRestoring,
+    FenceWriting,
+    FenceChecking,
+    FencePausing,
+    Restoring,
+    SourceRestored,
+    CutoverSubmitting,
+    CommitAwaited,
+    Reconciling,
+    LostMarking,
+    FollowOnly,
+    SourceClosed,
+)
+EVENTS: tuple[type[Event], ...] = (
+    RelocationStarted,
+    RecordArrived,
+    ObjectCaptured,
+    CaptureRefused,
+    WorkerLost,
+    ChunksSent,
+    RelayReadyReceived,
+    RelocationFailedReceived,
+    LinkLost,
+    LinkRestored,
+    TargetRunGone,
+    CancelRequested,
+    FenceApplied,
+    FenceConflicted,
+    FenceUnknown,
+    RowRead,
+    RowReadFailed,
+    CutoverSubmitted,
+    DispatchRestored,
+    DispatchRestoreFailed,
+    LostMarked,
+    LostConflicted,
+    LostUnknown,
+    DeadlineReached,
+)
+
+
+_FENCING = (FenceWriting, FenceChecking, FencePausing)
+_NO_TIMER: Reasons = {DeadlineReached: "a timer of an earlier state"}
+_NOTHING_ASKED: Reasons = dict.fromkeys(
+    (RelayReadyReceived, RelocationFailedReceived), "nothing was asked of the target yet"
+)
+_CHUNKS: Reasons = {ChunksSent: "only told for the story"}
+_PAYLOAD_HERE: Reasons = {WorkerLost: "the payload is in the supervisor (B6.6)"}
+_BEHIND_BOUNDARY: Reasons = {
+    **_CHUNKS,
+    RelayReadyReceived: "a duplicate (B8.6)",
+    RelocationFailedReceived: "past the boundary nothing restores the source (R4.4.2)",
+    CancelRequested: "past the boundary the move goes on (section 9)",
+    WorkerLost: "the source's dispatch has ended",
+}
+_FENCED: Reasons = {
+    **dict.fromkeys(
+        (RelayReadyReceived, RelocationFailedReceived), "a fence is out: answers count no more (B6.7)"
+    ),
+    CancelRequested: "it is being given up",
+    **_CHUNKS,
+    **_PAYLOAD_HERE,
+}
+_ENDED: Reasons = {
+    **_NO_TIMER,
+    **_CHUNKS,
+    **dict.fromkeys(
+        (
+            RelayReadyReceived,
+            RelocationFailedReceived,
+            LinkLost,
+            LinkRestored,
+            TargetRunGone,
+            CancelRequested,
+            WorkerLost,
+        ),
+        "the handoff is over",
+    ),
+}
+
+
+IGNORED: Ignored = {
+    SourceRunning: {**_NOTHING_ASKED, **_NO_TIMER},
+    Sealing: _NOTHING_ASKED,
+    Abandoning: {
+        **_NOTHING_ASKED,
+        **_NO_TIMER,
+        **dict.fromkeys((LinkLost, LinkRestored, TargetRunGone), "the target was not asked"),
+        CancelRequested: "it is being given up",
+    },
+    SourcePaused: {
+        **dict.fromkeys((RelayReadyReceived, RelocationFailedReceived), "the repeat will be answered again"),
+        LinkLost: "an older connection",
+        **_CHUNKS,
+        **_PAYLOAD_HERE,
+    },
+    TargetRestoring: {**_CHUNKS, **_PAYLOAD_HERE},
+    **dict.fromkeys(_FENCING, _FENCED),
+    Restoring: {
+        **_ENDED,
+        WorkerLost: "the answer to RestoreDispatch tells",
+    },
+    SourceRestored: _ENDED,
+    CutoverSubmitting: {**_BEHIND_BOUNDARY, **_NO_TIMER},
+    CommitAwaited: _BEHIND_BOUNDARY,
+    Reconciling: _BEHIND_BOUNDARY,
+    LostMarking: _BEHIND_BOUNDARY,
+    FollowOnly: _BEHIND_BOUNDARY,
+    SourceClosed: {**_ENDED, CutoverSubmitted: "the handoff is over"},
+}
