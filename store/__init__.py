@@ -7,7 +7,6 @@ the network: an unreachable store shows in the first call.
 from __future__ import annotations
 
 from sojourn.blobs import RelocationStore
-from sojourn.errors import NotConfigured
 from sojourn.location import LocationStore
 from sojourn.store.urls import StoreUrl, parse_store_url
 
@@ -34,7 +33,9 @@ def open_location_store(url: str, namespace: str, *, timeout_ms: int = 5_000) ->
         from sojourn.store.sqlite import SqliteLocationStore
 
         return SqliteLocationStore(parsed.path, namespace, timeout_ms=timeout_ms)
-    raise NotConfigured(f"this version has no provider for {parsed.scheme}:// stores yet")
+    from sojourn.store.redis import RedisLocationStore
+
+    return RedisLocationStore(parsed.location, namespace, timeout_ms=timeout_ms)
 
 
 def open_relocation_store(url: str, namespace: str, *, timeout_ms: int = 5_000) -> RelocationStore:
@@ -48,4 +49,6 @@ def open_relocation_store(url: str, namespace: str, *, timeout_ms: int = 5_000) 
         from sojourn.store.sqlite import SqliteRelocationStore
 
         return SqliteRelocationStore(parsed.path, namespace, timeout_ms=timeout_ms)
-    raise NotConfigured(f"this version has no provider for {parsed.scheme}:// stores yet")
+    from sojourn.store.redis import RedisRelocationStore
+
+    return RedisRelocationStore(parsed.location, namespace, timeout_ms=timeout_ms)

@@ -21,6 +21,8 @@ import uvloop
 
 from tests.hanging import limited
 from tests.leaks import LoopErrors, adopt_orphans, what_is_left, what_is_there
+from tests.redis_server import any_redis_url as any_redis_url
+from tests.redis_server import redis_url as redis_url
 
 HEAVY_FOLDERS = ("tests/cluster/", "tests/processes/", "tests/packaging/", "tests/docs/")
 """Every test in these is heavy without saying so."""

