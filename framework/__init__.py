@@ -6,4 +6,104 @@ pay for what only workers need.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sojourn.errors import AlreadyExists as AlreadyExists
+    from sojourn.errors import DataLost as DataLost
+    from sojourn.errors import DeadlineExceeded as DeadlineExceeded
+    from sojourn.errors import InternalFailure as InternalFailure
+    from sojourn.errors import InvalidOperation as InvalidOperation
+    from sojourn.errors import NotConfigured as NotConfigured
+    from sojourn.errors import NotFound as NotFound
+    from sojourn.errors import ProtocolError as ProtocolError
+    from sojourn.errors import Rejected as Rejected
+    from sojourn.errors import ShuttingDown as ShuttingDown
+    from sojourn.errors import SojournError as SojournError
+    from sojourn.errors import TypeMismatch as TypeMismatch
+    from sojourn.errors import Unavailable as Unavailable
+    from sojourn.options import Options as Options
+    from sojourn.spots.app import App as App
+    from sojourn.spots.declarations import request as request
+    from sojourn.spots.declarations import send as send
+    from sojourn.spots.declarations import timer as timer
+    from sojourn.spots.objects import Actor as Actor
+    from sojourn.spots.objects import EntrySpot as EntrySpot
+    from sojourn.spots.objects import InstanceSpot as InstanceSpot
+    from sojourn.spots.objects import UserSpot as UserSpot
+    from sojourn.spots.references import ActorRef as ActorRef
+    from sojourn.spots.references import Relocation as Relocation
+    from sojourn.spots.references import SpotRef as SpotRef
+    from sojourn.spots.ticks import Tick as Tick
+
+__all__ = [
+    "Actor",
+    "ActorRef",
+    "AlreadyExists",
+    "App",
+    "DataLost",
+    "DeadlineExceeded",
+    "EntrySpot",
+    "InstanceSpot",
+    "InternalFailure",
+    "InvalidOperation",
+    "NotConfigured",
+    "NotFound",
+    "Options",
+    "ProtocolError",
+    "Rejected",
+    "Relocation",
+    "ShuttingDown",
+    "SojournError",
+    "SpotRef",
+    "Tick",
+    "TypeMismatch",
+    "Unavailable",
+    "UserSpot",
+    "__version__",
+    "request",
+    "send",
+    "timer",
+]
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "sojourn.errors": (
+        "AlreadyExists",
+        "DataLost",
+        "DeadlineExceeded",
+        "InternalFailure",
+        "InvalidOperation",
+        "NotConfigured",
+        "NotFound",
+        "ProtocolError",
+        "Rejected",
+        "ShuttingDown",
+        "SojournError",
+        "TypeMismatch",
+        "Unavailable",
+    ),
+    "sojourn.options": ("Options",),
+    "sojourn.spots.app": ("App",),
+    "sojourn.spots.declarations": ("request", "send", "timer"),
+    "sojourn.spots.objects": ("Actor", "EntrySpot", "InstanceSpot", "UserSpot"),
+    "sojourn.spots.references": ("ActorRef", "Relocation", "SpotRef"),
+    "sojourn.spots.ticks": ("Tick",),
+}
+"""Where each public name lives."""
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            import importlib
+
+            value = getattr(importlib.import_module(home), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'sojourn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

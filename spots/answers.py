@@ -1,0 +1,50 @@
+"""Replies to records: result or typed error, on its way to the run that asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.control import ErrorBody, encode_error
+from sojourn.errors import SojournError
+from sojourn.frames import FLAG_ERROR, RecordHeader, reply_frame
+from sojourn.ids import describe_key
+from sojourn.spots.pending import operation_text
+from sojourn.wire.errors import WireError
+from sojourn.wire.fast_record import FastRecord, read_record
+
+if TYPE_CHECKING:
+    from sojourn.spots.ports import Port
+
+__all__ = ["answer", "answer_error"]
+
+
+def answer(port: Port, header: RecordHeader, fields: FastRecord, flags: int, result: bytes) -> None:
+    """Send a reply to the sender of a record."""
+    port.submit(
+        reply_frame(
+            flags,
+            header.reply_route,
+            header.operation_high,
+            header.operation_low,
+            fields.source_rid,
+            fields.source_node_generation,
+            result,
+        )
+    )
+
+
+def answer_error(
+    port: Port, header: RecordHeader, body: bytes, error: SojournError, fields: FastRecord | None = None
+) -> None:
+    """End a request with a typed error; a record that nobody waits for, or cannot be read, is left alone."""
+    if not header.reply_route:
+        return
+    if fields is None:
+        try:
+            fields = read_record(memoryview(body)[header.record_at :])
+        except WireError:
+            return  # a record without a readable source: nobody can be told
+    described = error.fields()
+    described["object_id"] = described["object_id"] or describe_key(header.key)
+    described["operation_id"] = operation_text(header.operation_high, header.operation_low)
+    answer(port, header, fields, FLAG_ERROR, encode_error(ErrorBody(error.kind, described)))

@@ -1,0 +1,335 @@
+"""Capture: one object's state, unexecuted queue and timers as a relocation-envelope-v1 (R4.2.1 to R4.2.3).
+
+Owns what goes where in the envelope, and the framework's own part of the application state blob:
+`u32 length + MessagePack map`, then the state part (absent for `recreate`). The map: `state` (bool: a state
+part follows), `timers` (name to payload content type, payload, ticks left or nil; B4.1). It must not know
+how the pieces are sent.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import msgspec
+from sojourn.control import Restore
+from sojourn.errors import InvalidOperation, ProtocolError
+from sojourn.frames import FLAG_COMPLETE, FLAG_REQUEST, RecordHeader
+from sojourn.ids import ObjectKind, describe_key, key_id
+from sojourn.spots.jobs import LocalCall, RecordCall
+from sojourn.spots.state import Buffer, capture_state, restore_state
+from sojourn.spots.ticks import OVERRUN_POLICIES
+from sojourn.spots.timers import ActiveTimer, TickCall
+from sojourn.wire.blocks import (
+    ActorIdentity,
+    InstanceSpotIdentity,
+    ObjectIdentity,
+    RelocationId,
+    UserSpotIdentity,
+)
+from sojourn.wire.checksum import checksum
+from sojourn.wire.envelope import (
+    ApplicationState,
+    Envelope,
+    OverrunPolicy,
+    PendingTimerTick,
+    SavedWork,
+    TimerRegistration,
+    decode_envelope,
+    encode_envelope_parts,
+)
+from sojourn.wire.envelope_rules import validate_envelope
+from sojourn.wire.errors import WireError
+from sojourn.wire.fast_record import read_record
+
+if TYPE_CHECKING:
+    from sojourn.control import Seal
+    from sojourn.spots.cell import Cell
+    from sojourn.spots.turns import Job
+
+__all__ = ["CapturedObject", "capture", "restore"]
+
+_ONLY = 1
+"""Actors and Instance Spots move alone: their participant id."""
+_LENGTH = struct.Struct(">I")
+_encoder = msgspec.msgpack.Encoder()
+
+
+class _TimerPart(msgspec.Struct, array_like=True):
+    content_type: str
+    payload: bytes
+    left: int | None
+
+
+class _FrameworkPart(msgspec.Struct):
+    state: bool
+    timers: dict[str, _TimerPart]
+
+
+_part_decoder = msgspec.msgpack.Decoder(_FrameworkPart)
+
+
+class CapturedObject(NamedTuple):
+    """An envelope in pieces, and its length, CRC-32C and number of saved messages and ticks."""
+
+    pieces: list[Buffer]
+    length: int
+    checksum: int
+    records: int
+
+
+class _Pieces:
+    """Stands for a state blob while the envelope around it is encoded."""
+
+    def __init__(self, pieces: list[Buffer]) -> None:
+        self.pieces = pieces
+        self._length = sum(len(piece) for piece in pieces)
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def capture(cell: Cell, seal: Seal, jobs: list[Job]) -> CapturedObject:
+    """Encode an object whose dispatch is closed. Changes nothing; the jobs are its mailbox, oldest first.
+
+    Raises:
+        InvalidOperation, NotConfigured: its state cannot be captured; the text names the attribute.
+    """
+    saved: list[SavedWork] = []
+    ticks: list[PendingTimerTick] = []
+    for job in jobs:
+        order = len(saved) + len(ticks) + 1
+        if isinstance(job, TickCall):
+            if not job.timer.over:
+                ticks.append(_pending_tick(job, order))
+        elif isinstance(job, RecordCall):
+            saved.append(SavedWork(_ONLY, order, job.record))
+        elif isinstance(job, LocalCall):
+            saved.append(SavedWork(_ONLY, order, _freeze(cell, job)))
+    timers = sorted((cell.timers or {}).values(), key=lambda timer: timer.name.encode("utf-8"))
+    state = _Pieces(_state_pieces(cell, timers))
+    blob: Any = state if len(state) >= 1 << 16 else b"".join(state.pieces)
+    envelope = Envelope(
+        RelocationId(seal.relocation_high, seal.relocation_low),
+        _identity(cell, seal),
+        cell.host.app.version,
+        (ApplicationState(_ONLY, blob),),
+        tuple(saved),
+        tuple(_registration(timer) for timer in timers),
+        tuple(ticks),
+    )
+    pieces: list[Buffer] = []
+    for piece in encode_envelope_parts(envelope):
+        if cast(object, piece) is state:
+            pieces += state.pieces
+        else:
+            pieces.append(piece)
+    total = 0
+    for piece in pieces:
+        total = checksum(piece, total)
+    return CapturedObject(pieces, sum(map(len, pieces)), total, len(saved) + len(ticks))
+
+
+def _state_pieces(cell: Cell, timers: list[ActiveTimer]) -> list[Buffer]:
+    kept = cell.type.policy == "preserve"
+    codec = cell.host.outbox.codec
+    parts: dict[str, _TimerPart] = {}
+    for timer in timers:
+        content_type, payload = codec.encode_value(timer.payload, f"the payload of timer {timer.name!r}")
+        parts[timer.name] = _TimerPart(content_type, payload, timer.left)
+    part = _encoder.encode(_FrameworkPart(kept, parts))
+    pieces: list[Buffer] = [_LENGTH.pack(len(part)), part]
+    if kept:
+        assert cell.instance is not None
+        pieces += capture_state(cell.type, cell.instance, cell.host.settings.allow_pickle)
+    return pieces
+
+
+def _identity(cell: Cell, seal: Seal) -> ObjectIdentity:
+    object_id = key_id(cell.key)
+    if cell.type.kind is ObjectKind.ACTOR:
+        return ActorIdentity(object_id, seal.object_generation, seal.owner_generation)
+    if cell.type.kind is ObjectKind.INSTANCE_SPOT:
+        return InstanceSpotIdentity(cell.type.stable_type, object_id, seal.object_generation)
+    return UserSpotIdentity(object_id, seal.object_generation, seal.owner_generation)
+
+
+def _freeze(cell: Cell, job: LocalCall) -> bytes:
+    """A message of the same worker as the frozen record it would have been from another node."""
+    outbox = cell.host.outbox
+    reply = job.reply
+    if reply is not None and not reply.route and not reply.done():
+        outbox.pending.assign_route(reply)
+    route = 0 if reply is None else reply.route
+    content_type, payload = outbox.codec.encode_arguments(job.handler, job.args, job.kwargs)
+    head, tail = outbox.record_of(
+        cell.type.kind,
+        job.handler,
+        content_type,
+        payload,
+        None if job.sender is None else job.sender.message_source,
+        job.deadline_ms or None,
+        reply.operation_low if reply is not None and route else outbox.pending.next_operation(),
+        route,
+    )
+    return head + outbox.origin.route_fence(cell.key, cell.object_generation, cell.owner_generation) + tail
+
+
+def _pending_tick(tick: TickCall, order: int) -> PendingTimerTick:
+    return PendingTimerTick(
+        _ONLY,
+        order,
+        tick.timer.name,
+        tick.delivery_index,
+        tick.scheduled_index,
+        max(0, tick.scheduled_at_ms),
+        tick.skipped,
+    )
+
+
+def _registration(timer: ActiveTimer) -> TimerRegistration:
+    return TimerRegistration(
+        _ONLY,
+        timer.name,
+        timer.handler.name,
+        timer.period_ms,
+        OverrunPolicy(OVERRUN_POLICIES.index(timer.overrun) + 1),
+        timer.max_catch_up,
+        timer.stop_on_error,
+        timer.done_delivery,
+        timer.done_scheduled,
+        max(0, timer.next_at_ms),
+    )
+
+
+# restore
+
+
+def restore(cell: Cell, message: Restore, data: memoryview) -> None:
+    """Fill a fresh cell and its instance from an envelope: state, timers, queue (R4.3.4).
+
+    Raises:
+        ProtocolError: the envelope is malformed or of another object.
+        InvalidOperation, NotConfigured: its state cannot be restored here.
+    """
+    try:
+        envelope = decode_envelope(data)
+        validate_envelope(envelope, participants=1)
+    except WireError as error:
+        raise ProtocolError(f"the envelope of {describe_key(cell.key)} is malformed: {error}") from error
+    _check_identity(cell, envelope)
+    part, state = _split_state(envelope.application_states[0].state)
+    if part.state and cell.type.policy == "preserve":
+        restore_state(
+            cell.type,
+            cell.instance,
+            state,
+            envelope.application_version,
+            cell.host.app.version,
+            cell.host.sender,
+        )
+    timers = _restore_timers(cell, envelope, part)
+    _restore_queue(cell, envelope, timers)
+
+
+def _check_identity(cell: Cell, envelope: Envelope) -> None:
+    identity = envelope.object
+    object_id = identity.actor_id if isinstance(identity, ActorIdentity) else identity.spot_id
+    if object_id != key_id(cell.key) or identity.object_generation != cell.object_generation:
+        raise ProtocolError(f"the envelope is of {object_id!r}, not of {describe_key(cell.key)}")
+
+
+def _split_state(blob: Buffer | None) -> tuple[_FrameworkPart, memoryview]:
+    if blob is None:
+        return _FrameworkPart(False, {}), memoryview(b"")
+    view = memoryview(blob)
+    try:
+        (length,) = _LENGTH.unpack_from(view)
+        return _part_decoder.decode(view[4 : 4 + length]), view[4 + length :]
+    except (struct.error, msgspec.MsgspecError) as error:
+        raise ProtocolError(f"the framework's part of a state blob is malformed: {error}") from None
+
+
+def _restore_timers(cell: Cell, envelope: Envelope, part: _FrameworkPart) -> dict[str, ActiveTimer]:
+    timers: dict[str, ActiveTimer] = {}
+    for found in envelope.timer_registrations:
+        declared = cell.type.timers.get(found.handler_type)
+        if declared is None:
+            raise InvalidOperation(
+                f"timer {found.name!r} of {describe_key(cell.key)} needs the callback {found.handler_type!r}, "
+                f"which {cell.type.cls.__name__} does not have",
+                phase="restore",
+            )
+        extra = part.timers.get(found.name)
+        payload = left = None
+        if extra is not None:
+            left = extra.left
+            where = f"the payload of timer {found.name!r}"
+            payload = cell.host.outbox.codec.decode_value(extra.content_type, extra.payload, where)
+        policy: Any = OVERRUN_POLICIES[found.overrun_policy - 1]
+        timer = ActiveTimer(
+            cell,
+            found.name,
+            declared,
+            found.period_milliseconds,
+            found.next_scheduled_at_unix_milliseconds,
+            policy,
+            found.max_catch_up_ticks,
+            found.stop_on_unhandled_exception,
+            left,
+            payload,
+        )
+        timer.done_delivery = timer.made_delivery = found.last_completed_delivery_index
+        timer.done_scheduled = timer.made_scheduled = found.last_completed_scheduled_index
+        timers[found.name] = timer
+    return timers
+
+
+def _restore_queue(cell: Cell, envelope: Envelope, timers: dict[str, ActiveTimer]) -> None:
+    jobs: list[tuple[int, Job]] = [
+        (work.order, _saved_call(cell, work.record)) for work in envelope.saved_work
+    ]
+    for pending in envelope.pending_timer_ticks:
+        timer = timers[pending.timer_name]
+        tick = TickCall(
+            timer,
+            pending.delivery_index,
+            pending.scheduled_index,
+            pending.scheduled_at_unix_milliseconds,
+            pending.skipped_ticks,
+        )
+        tick.fixed = True
+        timer.tick = tick
+        timer.made_delivery = pending.delivery_index
+        timer.made_scheduled = pending.scheduled_index
+        jobs.append((pending.order, tick))
+    jobs.sort(key=lambda entry: entry[0])
+    if timers:
+        cell.timers = timers
+    waiting = cell.take_all()
+    for _, job in jobs:
+        cell.put(job)
+    for job in waiting:
+        cell.put(job)
+
+
+def _saved_call(cell: Cell, record: bytes) -> RecordCall:
+    try:
+        fields = read_record(record)
+    except WireError as error:
+        raise ProtocolError(f"saved work of {describe_key(cell.key)} is malformed: {error}") from error
+    flags = FLAG_COMPLETE | (FLAG_REQUEST if fields.reply_route else 0)
+    header = RecordHeader(
+        flags,
+        0,
+        cell.type.kind,
+        fields.object_generation,
+        fields.reply_route,
+        fields.operation_high,
+        fields.operation_low,
+        fields.fence_at,
+        cell.key,
+        b"",
+        0,
+    )
+    return RecordCall(cell, header, record, credited=False)

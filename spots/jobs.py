@@ -1,0 +1,234 @@
+"""The jobs of a mailbox that carry messages: calls from the same worker and records from outside.
+
+Owns what beginning and ending such a turn means: permit, deadline, decoding, reply. It must not know how
+turns are scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import DeadlineExceeded, ProtocolError, SojournError
+from sojourn.ids import describe_key
+from sojourn.spots.answers import answer, answer_error
+from sojourn.spots.failures import failure_of
+from sojourn.spots.pending import Reply
+from sojourn.spots.results import encode_result
+from sojourn.spots.turns import Job
+from sojourn.wire.errors import WireError
+from sojourn.wire.fast_record import FastRecord, read_record
+
+if TYPE_CHECKING:
+    from sojourn.frames import RecordHeader
+    from sojourn.spots.cell import Cell
+    from sojourn.spots.declarations import Declaration
+
+__all__ = ["HookCall", "LocalCall", "RecordCall"]
+
+
+class LocalCall(Job):
+    """A message from the same worker: arguments shared or already copied, the reply a future.
+
+    Attributes:
+        deadline_ms: Unix ms after which it is not started any more; 0 = none.
+        reply: where the result goes, None for a send.
+        sender: the object whose turn sent it, None outside a turn.
+    """
+
+    __slots__ = ("args", "deadline_ms", "handler", "kwargs", "reply", "sender")
+
+    def __init__(
+        self,
+        cell: Cell,
+        handler: Declaration,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reply: Reply | None,
+        deadline_ms: int,
+        turn: Job | None,
+    ) -> None:
+        # Written out instead of super().__init__: this runs once per message of the quickest path.
+        self.cell = cell
+        self.caller = None if reply is None else turn
+        self.sender = None if turn is None else turn.cell
+        self.alarm = None
+        self.waiting = 0
+        self.ended = False
+        self.runner = None
+        self.stopped = None
+        self.handler = handler
+        self.args = args
+        self.kwargs = kwargs
+        self.reply = reply
+        self.deadline_ms = deadline_ms
+
+    @property
+    def name(self) -> str:
+        """Class and handler."""
+        return f"{self.handler.owner_name}.{self.handler.name}"
+
+    def begin(self) -> Coroutine[Any, Any, Any] | None:
+        """The handler's coroutine, None when its time is over."""
+        cell = self.cell
+        host = cell.host
+        if self.deadline_ms and self.deadline_ms <= host.clock.unix_ms():
+            host.dead_letter(cell.key, self.handler.name, "expired")
+            if self.reply is not None and not self.reply.done():
+                self.reply.set_exception(_expired(cell, self.name))
+            return None
+        own = cell.type.handlers.get(self.handler.name)
+        function = self.handler.function if own is None else own.function
+        host.counters.handled += 1
+        if self.kwargs:
+            return function(cell.instance, *self.args, **self.kwargs)
+        return function(cell.instance, *self.args)
+
+    def succeed(self, value: Any) -> None:
+        """Hand the result to the caller, copied where it could change."""
+        reply = self.reply
+        self.caller = None
+        if reply is not None and not reply.done():
+            reply.set_result(self.cell.host.outbox.codec.isolate_result(self.handler, value))
+
+    def fail(self, error: BaseException) -> None:
+        """Hand the failure to the caller; of a send it is logged."""
+        self.caller = None
+        typed = error if error is self.stopped else failure_of(error, self.name, describe_key(self.cell.key))
+        assert isinstance(typed, SojournError)
+        self.cell.host.handler_failed(self.cell, self.name, error, logged=self.reply is None)
+        if self.reply is not None and not self.reply.done():
+            self.reply.set_exception(typed)
+
+
+class RecordCall(Job):
+    """A message that came as a frozen record, or waits as one after a move.
+
+    Attributes:
+        header: its routing header.
+        body: the frame body; the record is its tail.
+        credited: True while the supervisor's credit for it has not been given back (B5.1).
+        started: True once its handler was called.
+    """
+
+    __slots__ = ("body", "credited", "fields", "handler", "header", "started")
+
+    def __init__(self, cell: Cell, header: RecordHeader, body: bytes, credited: bool) -> None:
+        super().__init__(cell)
+        self.header = header
+        self.body = body
+        self.credited = credited
+        self.fields: FastRecord | None = None
+        self.handler: Declaration | None = None
+        self.started = False
+
+    @property
+    def name(self) -> str:
+        """Type and packet name."""
+        packet = self.fields.packet_name if self.fields is not None else "a record"
+        return f"{self.cell.type.stable_type}.{packet}"
+
+    @property
+    def record(self) -> bytes:
+        """The frozen record."""
+        return self.body[self.header.record_at :]
+
+    def give_back(self) -> None:
+        """Return the permit, once."""
+        if self.credited:
+            self.credited = False
+            self.cell.host.port.grant(1, len(self.body))
+
+    def begin(self) -> Coroutine[Any, Any, Any] | None:
+        """The handler's coroutine, None when its time is over.
+
+        Raises:
+            ProtocolError, NotConfigured, InvalidOperation: it cannot be decoded, or fits no handler.
+        """
+        self.give_back()
+        cell = self.cell
+        try:
+            fields = self.fields = read_record(memoryview(self.body)[self.header.record_at :])
+        except WireError as error:
+            raise ProtocolError(f"a record for {describe_key(cell.key)} is malformed: {error}") from None
+        host = cell.host
+        if fields.deadline_ms is not None and fields.deadline_ms <= host.clock.unix_ms():
+            host.dead_letter(cell.key, fields.packet_name, "expired")
+            self.answer_error(_expired(cell, self.name))
+            return None
+        self.handler = cell.type.handler(fields.packet_name)
+        args, kwargs = host.outbox.codec.decode_arguments(self.handler, fields.content_type, fields.payload)
+        host.counters.handled += 1
+        self.started = True
+        return self.handler.function(cell.instance, *args, **kwargs)
+
+    def succeed(self, value: Any) -> None:
+        """Send the reply of a request."""
+        if not self.header.reply_route:
+            return
+        assert self.handler is not None
+        assert self.fields is not None
+        host = self.cell.host
+        content_type, payload = host.outbox.codec.encode_result(self.handler, value)
+        result = encode_result(self.handler.name, content_type, payload)
+        answer(host.port, self.header, self.fields, 0, result)
+
+    def fail(self, error: BaseException) -> None:
+        """Send the failure of a request; of a send it is logged."""
+        cell = self.cell
+        if isinstance(error, SojournError) and (error is self.stopped or not self.started):
+            typed = error
+        else:
+            typed = failure_of(error, self.name, describe_key(cell.key))
+        cell.host.handler_failed(cell, self.name, error, logged=not self.header.reply_route)
+        self.answer_error(typed)
+
+    def answer_error(self, error: SojournError) -> None:
+        """End the message with a typed error, if someone waits for its reply."""
+        answer_error(self.cell.host.port, self.header, self.body, error, self.fields)
+
+
+class HookCall(Job):
+    """A lifecycle callback, run as a turn with a deadline (B2.9)."""
+
+    __slots__ = ("_coroutine", "_done", "_limit_s", "_name")
+
+    def __init__(
+        self, cell: Cell, name: str, coroutine: Coroutine[Any, Any, Any], limit_s: float, done: Any
+    ) -> None:
+        super().__init__(cell)
+        self._name = name
+        self._coroutine = coroutine
+        self._limit_s = limit_s
+        self._done = done
+
+    @property
+    def limit_s(self) -> float:
+        """The hook deadline."""
+        return self._limit_s
+
+    @property
+    def name(self) -> str:
+        """Type and callback."""
+        return f"{self.cell.type.stable_type}.{self._name}"
+
+    def begin(self) -> Coroutine[Any, Any, Any]:
+        """The callback's coroutine."""
+        return self._coroutine
+
+    def succeed(self, value: Any) -> None:
+        """It returned."""
+        self._done(None)
+
+    def fail(self, error: BaseException) -> None:
+        """It raised or took too long."""
+        typed = error if error is self.stopped else failure_of(error, self.name, describe_key(self.cell.key))
+        self._done(typed)
+
+
+def _expired(cell: Cell, name: str) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"{name} was not started: its time was over while it waited in the queue",
+        object_id=describe_key(cell.key),
+        phase="expired",
+    )

@@ -1,0 +1,181 @@
+"""The sender of a worker: mailbox to mailbox where the object is here, else out through the outbox.
+
+Owns the decision where a message goes and the refusal of calls that would wait for themselves (B1.6). It
+must not know frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import InvalidOperation, TypeMismatch, Unavailable
+from sojourn.ids import ObjectKey, describe_key
+from sojourn.spots.cell import Cell, Phase
+from sojourn.spots.jobs import LocalCall
+from sojourn.spots.pending import Reply
+from sojourn.spots.turns import Job, current_turn
+
+if TYPE_CHECKING:
+    from sojourn.spots.app import App
+    from sojourn.spots.declarations import Declaration
+    from sojourn.spots.host import ObjectHost
+    from sojourn.spots.references import Reference
+
+__all__ = ["LocalSender"]
+
+_QUEUE_YIELD_LENGTH = 1024
+"""A sender whose target has this many messages waiting lets other turns run first."""
+
+
+class LocalSender:
+    """`Sender` for the objects of one host."""
+
+    __slots__ = ("_host", "_loop")
+
+    def __init__(self, host: ObjectHost) -> None:
+        self._host = host
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def app(self) -> App:
+        """The application."""
+        return self._host.app
+
+    async def request(
+        self,
+        reference: Reference[Any],
+        handler: Declaration,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Send a request and wait for its one terminal."""
+        host, key = self._host, reference.key
+        turn = current_turn.get()
+        if turn is not None:
+            self._check_turn(turn)
+            _refuse_cycle(turn, key)
+        cell = host.cells.get(key)
+        outbox = host.outbox
+        if cell is None or cell.phase > Phase.OPEN:
+            source = None if turn is None else turn.cell.message_source
+            return await outbox.request(reference, handler, args, kwargs, source, turn)
+        outbox.check_open()
+        _check_type(cell, reference)
+        args, kwargs = outbox.codec.isolate_arguments(handler, *handler.bind(args, kwargs))
+        timeout_s = outbox.timeout_of(reference)
+        reply = Reply(self._loop, handler, key, turn, timeout_s)
+        deadline_ms = host.clock.unix_ms() + int(timeout_s * 1000)
+        cell.put(LocalCall(cell, handler, args, kwargs, reply, deadline_ms, turn))
+        host.counters.accepted += 1
+        host.scheduler.ready(cell)
+        host.scheduler.run_now()
+        if reply.done():
+            return reply.result()
+        outbox.follow_reply(reply)
+        try:
+            return await reply
+        finally:
+            outbox.close_reply(reply)
+
+    async def send(
+        self, reference: Reference[Any], handler: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Send one way."""
+        turn, cell = self._place(reference)
+        if cell is None:
+            source = None if turn is None else turn.cell.message_source
+            await self._host.outbox.send(reference, handler, args, kwargs, source)
+            return
+        self._put(turn, cell, reference, handler, args, kwargs)
+        if cell.queue is not None and len(cell.queue) > _QUEUE_YIELD_LENGTH:
+            await asyncio.sleep(0)
+
+    def send_nowait(
+        self, reference: Reference[Any], handler: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Send one way without waiting."""
+        turn, cell = self._place(reference)
+        if cell is None:
+            source = None if turn is None else turn.cell.message_source
+            self._host.outbox.send_nowait(reference, handler, args, kwargs, source)
+            return
+        self._put(turn, cell, reference, handler, args, kwargs)
+
+    async def call_node(self, operation: str, arguments: dict[str, Any]) -> Any:
+        """Ask the node for something."""
+        turn = current_turn.get()
+        if turn is not None:
+            self._check_turn(turn)
+            if operation == "relocate" and arguments["key"] == turn.cell.key:
+                raise InvalidOperation(
+                    "an object cannot wait for its own move in its own turn: use self.relocate(to=...), "
+                    "which moves it after the turn",
+                    object_id=describe_key(turn.cell.key),
+                )
+        return await self._host.outbox.call_node(operation, arguments)
+
+    def _place(self, reference: Reference[Any]) -> tuple[Job | None, Cell | None]:
+        """Whose turn sends, and the cell if the object is here and takes messages from here."""
+        turn = current_turn.get()
+        if turn is not None:
+            self._check_turn(turn)
+        cell = self._host.cells.get(reference.key)
+        if cell is None or cell.phase > Phase.OPEN:
+            return turn, None
+        return turn, cell
+
+    def _put(
+        self,
+        turn: Job | None,
+        cell: Cell,
+        reference: Reference[Any],
+        handler: Declaration,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        host = self._host
+        host.outbox.check_open()
+        _check_type(cell, reference)
+        args, kwargs = host.outbox.codec.isolate_arguments(handler, *handler.bind(args, kwargs))
+        cell.put(LocalCall(cell, handler, args, kwargs, None, 0, turn))
+        host.counters.accepted += 1
+        host.scheduler.ready(cell)
+
+    def _check_turn(self, turn: Job) -> None:
+        """Refuse what a turn may not send any more.
+
+        Raises:
+            InvalidOperation: the turn is over, a task it left behind wants to send.
+            Unavailable: the node's lease is over (B6.4).
+        """
+        if turn.ended:
+            raise InvalidOperation(
+                f"the turn {turn.name} is over: a task it started cannot send messages in its name; "
+                "await the task inside the handler, or use a timer",
+                object_id=describe_key(turn.cell.key),
+            )
+        if not self._host.scheduler.admitted:
+            raise Unavailable("the node's lease is over: nothing is sent", applied="no")
+
+
+def _refuse_cycle(turn: Job, key: ObjectKey) -> None:
+    """Refuse a request to an object whose own turn waits for this one (B1.6)."""
+    waiting: Job | None = turn
+    while waiting is not None:
+        if waiting.cell.key == key:
+            way = "its own queue" if waiting is turn else "a queue whose turn waits for this one"
+            raise InvalidOperation(
+                f"{turn.name} of {describe_key(turn.cell.key)} would wait for {way} forever: "
+                "use send, or call the method directly",
+                object_id=describe_key(key),
+            )
+        waiting = waiting.caller
+
+
+def _check_type(cell: Cell, reference: Reference[Any]) -> None:
+    if cell.type is not reference.type and not issubclass(cell.type.cls, reference.type.cls):
+        raise TypeMismatch(
+            f"{describe_key(cell.key)} is a {cell.type.stable_type}, not a {reference.type.stable_type}",
+            object_id=describe_key(cell.key),
+        )

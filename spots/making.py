@@ -1,0 +1,240 @@
+"""Making and ending objects: instances, lifecycle callbacks, opening of dispatch (B2.1, B2.6).
+
+Owns what happens around an object's life in this process. It must not know envelopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sojourn.control import Created, CreateObject, DropObject, ObjectGone, Opened, OpenObject
+from sojourn.errors import AlreadyExists, NotFound, SojournError, Unavailable
+from sojourn.ids import ObjectKey, ObjectKind, describe_key
+from sojourn.spots.cell import Cell, Phase
+from sojourn.spots.failures import body_of, failure_of
+from sojourn.spots.jobs import HookCall, LocalCall, RecordCall
+from sojourn.spots.objects import Spot
+
+if TYPE_CHECKING:
+    from sojourn.spots.app import ObjectType
+    from sojourn.spots.host import ObjectHost
+    from sojourn.spots.turns import Job
+
+__all__ = ["Making"]
+
+_CLOSED_FOR_GOOD = "RelocationOut"
+
+
+class Making:
+    """Makes, opens and ends the objects of one host."""
+
+    def __init__(self, host: ObjectHost) -> None:
+        self._host = host
+
+    # made
+
+    def create(self, message: CreateObject) -> None:
+        """Make an object; answered by `Created`."""
+
+        def done(error: SojournError | None) -> None:
+            self._host.port.submit_control(Created(message.call, None if error is None else body_of(error)))
+
+        try:
+            record = self._host.app.find_type(ObjectKind(message.kind), message.stable_type)
+            cell = self.new_cell(record, message.key, message.object_generation, message.owner_generation)
+        except SojournError as error:
+            done(error)
+            return
+        try:
+            args, kwargs = self._host.outbox.codec.decode_creation(
+                record.stable_type, message.content_type, message.arguments
+            )
+            self.make_instance(cell, args, kwargs)
+        except SojournError as error:
+            self.abandon(cell, error)
+            done(error)
+            return
+        self.initialize(cell, lambda error: self._created(cell, message.opened, error, done))
+
+    def new_cell(
+        self, record: ObjectType, key: ObjectKey, object_generation: int, owner_generation: int
+    ) -> Cell:
+        """A cell that takes messages and runs nothing yet.
+
+        Raises:
+            AlreadyExists: there is one.
+        """
+        host = self._host
+        if key in host.cells:
+            raise AlreadyExists(f"{describe_key(key)} is already in this worker", object_id=describe_key(key))
+        cell = Cell(host, record, key, object_generation, owner_generation)
+        host.cells[key] = cell
+        return cell
+
+    def make_instance(
+        self, cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any], arriving: bool = False
+    ) -> None:
+        """Run the class's `__new__` and `__init__`.
+
+        An `arriving` object whose `__init__` needs arguments gets everything from its state instead, as with
+        pickle.
+
+        Raises:
+            InternalFailure: they raised.
+        """
+        cls = cell.type.cls
+        try:
+            instance = cls.__new__(cls)
+            instance._cell = cell
+            cell.instance = instance
+            if not arriving or cell.type.made_without_arguments:
+                instance.__init__(*args, **kwargs)  # type: ignore[misc]
+        except Exception as error:
+            raise failure_of(error, f"{cls.__name__}.__init__", describe_key(cell.key)) from error
+
+    def initialize(self, cell: Cell, done: Callable[[SojournError | None], None]) -> None:
+        """Run `on_initialize` of a Spot and call `done` with its failure or None."""
+        instance = cell.instance
+        if not isinstance(instance, Spot) or type(instance).on_initialize is Spot.on_initialize:
+            done(None)
+            return
+        limit_s = self._host.settings.hook_deadline_ms / 1000
+        self._host.scheduler.run(HookCall(cell, "on_initialize", instance.on_initialize(), limit_s, done))
+
+    def _created(
+        self,
+        cell: Cell,
+        opened: bool,
+        error: SojournError | None,
+        done: Callable[[SojournError | None], None],
+    ) -> None:
+        if error is None and cell.phase is Phase.GONE:
+            error = Unavailable(f"{describe_key(cell.key)} was dropped while it was made", applied="no")
+        if error is not None:
+            self.abandon(cell, error)
+            done(error)
+            return
+        cell.phase = Phase.CLOSED
+        self._host.timers.start_declared(cell)
+        done(None)
+        if opened:
+            self.open_dispatch(cell)
+
+    def open(self, message: OpenObject) -> None:
+        """Open dispatch; answered by `Opened` when asked for."""
+        host = self._host
+        cell = host.cells.get(message.key)
+        if cell is None or cell.phase is not Phase.CLOSED:
+            host.log_warning("open_refused", object=describe_key(message.key), state=_phase_name(cell))
+            return
+        cell.owner_generation = message.owner_generation
+        if message.object_generation:
+            cell.object_generation = message.object_generation
+            cell.source = None
+        had_work = cell.queue is not None
+        first_turn_ns = host.clock.monotonic_ns()
+        self.open_dispatch(cell)
+        host.scheduler.run_now()
+        if message.call:
+            host.port.submit_control(Opened(message.call, message.handoff, first_turn_ns if had_work else 0))
+
+    def open_dispatch(self, cell: Cell) -> None:
+        """Let a cell take turns."""
+        cell.phase = Phase.OPEN
+        self._host.timers.resume(cell)
+        self._host.scheduler.ready(cell)
+
+    # ended
+
+    def drop(self, message: DropObject) -> None:
+        """Forget an object, after its closing callback where the reason calls for one (B2.6)."""
+        cell = self._host.cells.get(message.key)
+        if cell is None or cell.phase >= Phase.ENDING:
+            return
+        if cell.running is not None and cell.phase is not Phase.MAKING:
+            cell.closing = message  # after the running turn
+            cell.phase = Phase.SEALING
+            return
+        self.end(cell, message.reason)
+
+    def end(self, cell: Cell, reason: str) -> None:
+        """End an object between two turns: closing callback, then nothing of it is left here."""
+        unborn = cell.phase is Phase.MAKING or not reason
+        cell.phase = Phase.ENDING
+        if unborn:
+            if cell.running is not None:
+                cell.running.stop(_dropped(cell))
+            self.forget(cell, reason)
+            return
+        self.close_instance(cell, reason, lambda: self.forget(cell, reason))
+
+    def close_instance(self, cell: Cell, reason: str, done: Callable[[], None]) -> None:
+        """Run `on_closing` of a Spot; a failure is logged and changes nothing."""
+        instance = cell.instance
+        if not isinstance(instance, Spot) or type(instance).on_closing is Spot.on_closing:
+            done()
+            return
+        host = self._host
+        limit_s = host.settings.hook_deadline_ms / 1000
+
+        def over(error: SojournError | None) -> None:
+            if error is not None:
+                host.log_warning("on_closing_failed", object=describe_key(cell.key), error=str(error))
+            done()
+
+        coroutine = instance.on_closing(reason, host.clock.monotonic() + limit_s)
+        host.scheduler.run(HookCall(cell, "on_closing", coroutine, limit_s, over))
+
+    def forget(self, cell: Cell, reason: str) -> None:
+        """Take a cell out of the host and end what still waits in it."""
+        host = self._host
+        moved = reason == _CLOSED_FOR_GOOD
+        cell.phase = Phase.GONE
+        if host.cells.get(cell.key) is cell:
+            del host.cells[cell.key]
+        for timer in list((cell.timers or {}).values()):
+            host.timers.end(timer)
+        captured, cell.captured = cell.captured, None
+        for job in captured or ():
+            if isinstance(job, RecordCall):
+                job.give_back()
+            elif isinstance(job, LocalCall) and not moved:
+                self._refuse(job, _dropped(cell))
+        for job in cell.take_all():
+            self._refuse(job, _dropped(cell))
+
+    def gone(self, cell: Cell, reason: str) -> None:
+        """Tell the node that an object ended by this worker's own decision."""
+        self._host.port.submit_control(ObjectGone(cell.key, reason))
+
+    def abandon(self, cell: Cell, error: SojournError) -> None:
+        """Drop an object that could not be made; what waits for it gets the same error."""
+        host = self._host
+        cell.phase = Phase.GONE
+        if host.cells.get(cell.key) is cell:
+            del host.cells[cell.key]
+        for timer in list((cell.timers or {}).values()):
+            host.timers.end(timer)
+        for job in cell.take_all():
+            self._refuse(job, error)
+
+    def _refuse(self, job: Job, error: SojournError) -> None:
+        if isinstance(job, RecordCall):
+            job.give_back()
+            job.answer_error(error)
+            self._host.dead_letter(job.cell.key, job.name, error.kind)
+        elif isinstance(job, LocalCall):
+            self._host.dead_letter(job.cell.key, job.name, error.kind)
+            if job.reply is not None and not job.reply.done():
+                job.reply.set_exception(type(error)(**error.fields()))
+
+
+def _dropped(cell: Cell) -> SojournError:
+    return NotFound(
+        f"{describe_key(cell.key)} was closed before this message ran", object_id=describe_key(cell.key)
+    )
+
+
+def _phase_name(cell: Cell | None) -> str:
+    return "missing" if cell is None else cell.phase.name

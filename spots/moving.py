@@ -1,0 +1,242 @@
+"""The worker's part of a move: seal and capture at the source, assembly and restore at the target.
+
+Owns the answers to `Seal`, `Unseal`, `Restore` and the bulk frames around them. Everything that decides a
+move happens elsewhere; here an object only stops, is encoded, is decoded, and goes on where it is told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sojourn.control import Captured, Restore, Restored, Seal, SealRefused, Unseal
+from sojourn.errors import InvalidOperation, NotFound, ProtocolError, SojournError
+from sojourn.frames import bulk_frame
+from sojourn.ids import ObjectKey, ObjectKind, describe_key
+from sojourn.spots.capture import CapturedObject, capture, restore
+from sojourn.spots.cell import Cell, Phase
+from sojourn.spots.failures import body_of, failure_of
+from sojourn.spots.state import Buffer
+
+if TYPE_CHECKING:
+    from sojourn.spots.host import ObjectHost
+
+__all__ = ["Moving"]
+
+
+class _Assembly:
+    """Bytes of an envelope on their way in (R4.3.2)."""
+
+    __slots__ = ("buffer", "cell", "filled", "message")
+
+    def __init__(self, message: Restore, cell: Cell) -> None:
+        self.message = message
+        self.cell = cell
+        self.buffer = bytearray(message.length)
+        self.filled = 0
+
+
+class Moving:
+    """Seals, captures and restores the objects of one host."""
+
+    def __init__(self, host: ObjectHost) -> None:
+        self._host = host
+        self._assemblies: dict[int, _Assembly] = {}
+
+    # source
+
+    def seal(self, message: Seal) -> None:
+        """Stop an object at its next turn boundary and capture it."""
+        cell = self._host.cells.get(message.key)
+        try:
+            self._check_seal(cell, message)
+        except SojournError as error:
+            self._refuse(message, error)
+            return
+        assert cell is not None
+        cell.seal = message
+        cell.phase = Phase.SEALING
+        if cell.running is None:
+            self.capture(cell)
+
+    @staticmethod
+    def _check_seal(cell: Cell | None, message: Seal) -> None:
+        name = describe_key(message.key)
+        if cell is None:
+            raise NotFound(f"{name} is not in this worker", object_id=name)
+        if cell.phase is not Phase.OPEN:
+            raise InvalidOperation(f"{name} cannot be sealed: it is {cell.phase.name}", object_id=name)
+        if cell.type.policy == "disabled":
+            raise InvalidOperation(
+                f"{name}: objects of type {cell.type.stable_type} never move", phase="RelocationDisabled"
+            )
+        if message.object_generation != cell.object_generation:
+            raise InvalidOperation(f"{name} is another incarnation", object_id=name)
+
+    def capture(self, cell: Cell) -> None:
+        """Capture a sealed object between two turns and hand the envelope on."""
+        message = cell.seal
+        assert message is not None
+        host = self._host
+        sealed_ns = host.clock.monotonic_ns()
+        jobs = cell.take_all()
+        try:
+            captured = capture(cell, message, jobs)
+        except Exception as error:
+            for job in jobs:
+                cell.put(job)
+            cell.seal = None
+            host.making.open_dispatch(cell)
+            typed = (
+                error
+                if isinstance(error, SojournError)
+                else failure_of(error, "capture", describe_key(cell.key))
+            )
+            self._refuse(message, typed)
+            return
+        cell.phase = Phase.CAPTURED
+        cell.captured = jobs
+        host.acceptance.forget(jobs)
+        host.port.submit_control(
+            Captured(
+                message.call, message.handoff, captured.length, captured.checksum, sealed_ns, captured.records
+            )
+        )
+        self._send_bulk(cell, message, captured)
+
+    def _send_bulk(self, cell: Cell, message: Seal, captured: CapturedObject) -> None:
+        chunks = _chunks(captured.pieces, message.chunk_limit, captured.length)
+        for last, chunk in chunks:
+            self._host.port.submit(bulk_frame(message.handoff, last, chunk))
+            if not last and self._host.port.congested:
+                self._host.start_task(self._send_rest(cell, message, chunks))
+                return
+
+    async def _send_rest(self, cell: Cell, message: Seal, chunks: Iterator[tuple[bool, Buffer]]) -> None:
+        port = self._host.port
+        for last, chunk in chunks:
+            while port.congested:
+                await port.wait_uncongested()
+            if cell.seal is not message:
+                return  # the handoff ended, nobody waits for the rest
+            port.submit(bulk_frame(message.handoff, last, chunk))
+
+    def _refuse(self, message: Seal, error: SojournError) -> None:
+        self._host.port.submit_control(SealRefused(message.call, message.handoff, body_of(error)))
+
+    def unseal(self, message: Unseal) -> None:
+        """Go on from the captured queue, in its order (R4.2.8)."""
+        cell = self._host.cells.get(message.key)
+        if cell is None or cell.seal is None or cell.seal.handoff != message.handoff:
+            return
+        cell.seal = None
+        jobs, cell.captured = cell.captured or [], None
+        later = cell.take_all()
+        for job in jobs + later:
+            cell.put(job)
+        self._host.acceptance.remember(jobs)
+        if cell.running is None or cell.phase is Phase.CAPTURED:
+            self._host.making.open_dispatch(cell)
+        else:
+            cell.phase = Phase.OPEN  # the seal still waited for the running turn
+
+    # target
+
+    def restore(self, message: Restore) -> None:
+        """Make room for an object that arrives; its bytes follow."""
+        host = self._host
+        try:
+            record = host.app.find_type(ObjectKind(message.kind), message.stable_type)
+            cell = host.making.new_cell(
+                record, message.key, message.object_generation, message.owner_generation
+            )
+        except SojournError as error:
+            self._restored(message, error)
+            return
+        self._assemblies[message.handoff] = _Assembly(message, cell)
+
+    def bulk(self, handoff: int, last: bool, chunk: memoryview) -> None:
+        """Take a part of an envelope; the last one says that the whole is right (R4.3.2)."""
+        assembly = self._assemblies.get(handoff)
+        if assembly is None:
+            return  # dropped meanwhile
+        end = assembly.filled + len(chunk)
+        if end <= len(assembly.buffer):
+            assembly.buffer[assembly.filled : end] = chunk
+        assembly.filled = end
+        if last:
+            del self._assemblies[handoff]
+            self._build(assembly)
+
+    def _build(self, assembly: _Assembly) -> None:
+        cell, message, host = assembly.cell, assembly.message, self._host
+        if assembly.filled != message.length:
+            error = ProtocolError(
+                f"{describe_key(cell.key)}: {assembly.filled} bytes arrived, {message.length} were announced"
+            )
+            self._fail(cell, message, error)
+            return
+        try:
+            host.making.make_instance(cell, (), {}, arriving=True)
+        except SojournError as error:
+            self._fail(cell, message, error)
+            return
+        host.making.initialize(cell, lambda error: self._fill(assembly, error))
+
+    def _fill(self, assembly: _Assembly, error: SojournError | None) -> None:
+        cell, message, host = assembly.cell, assembly.message, self._host
+        if cell.phase is Phase.GONE:
+            return
+        try:
+            if error is not None:
+                raise error
+            for timer in list((cell.timers or {}).values()):
+                host.timers.end(timer)  # what `__init__` started came with the object already
+            restore(cell, message, memoryview(assembly.buffer))
+        except Exception as failure:
+            typed = (
+                failure
+                if isinstance(failure, SojournError)
+                else failure_of(failure, "restore", describe_key(cell.key))
+            )
+            self._fail(cell, message, typed)
+            return
+        host.acceptance.remember(cell.queue or ())
+        cell.phase = Phase.CLOSED
+        self._restored(message, None)
+
+    def _fail(self, cell: Cell, message: Restore, error: SojournError) -> None:
+        self._host.making.abandon(cell, error)
+        self._restored(message, error)
+
+    def _restored(self, message: Restore, error: SojournError | None) -> None:
+        self._host.port.submit_control(
+            Restored(message.call, message.handoff, None if error is None else body_of(error))
+        )
+
+    def drop_assembly(self, key: ObjectKey) -> None:
+        """Forget an arrival that will not be completed."""
+        for handoff, assembly in list(self._assemblies.items()):
+            if assembly.message.key == key:
+                del self._assemblies[handoff]
+
+
+def _chunks(pieces: list[Buffer], limit: int, length: int) -> Iterator[tuple[bool, Buffer]]:
+    """Cut pieces into chunks of exactly `limit` bytes, the last shorter; each with its last flag."""
+    sent = 0
+    parts: list[Buffer] = []
+    room = limit
+    for piece in pieces:
+        view = memoryview(piece)
+        at = 0
+        while at < len(view):
+            part = view[at : at + room]
+            at += len(part)
+            room -= len(part)
+            parts.append(part)
+            if room == 0:
+                sent += limit
+                yield sent == length, parts[0] if len(parts) == 1 else b"".join(parts)
+                parts, room = [], limit
+    if parts:
+        yield True, b"".join(parts)

@@ -1,0 +1,307 @@
+"""The way out of a process for messages: encode once, admit, send, wait for the reply.
+
+Owns frames that leave a worker or a client and the matching of replies. Used by the host of a worker for
+objects that are not in it, and by client processes as their `Sender`. It must not know about objects here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sojourn import frames
+from sojourn.control import ErrorBody, ForgetRequest, RequestsLost, decode_error
+from sojourn.errors import InvalidOperation, ProtocolError, SojournError, Unavailable, error_from_fields
+from sojourn.ids import ObjectKind, describe_key
+from sojourn.spots.codec import PayloadCodec
+from sojourn.spots.origin import Origin, record_kind
+from sojourn.spots.pending import PendingRequests, Reply
+from sojourn.spots.references import References
+from sojourn.spots.results import read_result
+from sojourn.spots.settings import SpotSettings
+from sojourn.wire.fast_record import encode_payload, encode_record_head
+
+if TYPE_CHECKING:
+    from sojourn.spots.app import App
+    from sojourn.spots.declarations import Declaration
+    from sojourn.spots.ports import Clock, Port
+    from sojourn.spots.references import Reference, Sender
+    from sojourn.spots.turns import Job
+
+__all__ = ["Outbox"]
+
+
+class Outbox:
+    """Sends messages into the mesh and keeps the requests that wait for replies.
+
+    Args:
+        app: the application whose handlers are called.
+        port: the way to the node's supervisor (or, in a client, to the mesh).
+        clock: times.
+        origin: node run and lease that messages come from.
+        slot: index of this worker in its node, 0 in a client.
+        settings: timeouts and limits.
+        sender: what references in arriving values are bound to; this outbox when left out.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        port: Port,
+        clock: Clock,
+        origin: Origin,
+        slot: int = 0,
+        settings: SpotSettings | None = None,
+        sender: Sender | None = None,
+    ) -> None:
+        self._app = app
+        self._port = port
+        self._clock = clock
+        self.origin = origin
+        self.settings = settings if settings is not None else SpotSettings()
+        bound: Sender = self if sender is None else sender
+        self.codec = PayloadCodec(bound, self.settings.allow_pickle)
+        self.references = References(bound)
+        self.pending = PendingRequests(clock, slot, self._forget)
+        self._node_source = origin.node_source()
+        self._loop = asyncio.get_running_loop()
+        self._default_timeout_s = self.settings.request_timeout_ms / 1000
+        self._closed: SojournError | None = None
+
+    @property
+    def app(self) -> App:
+        """The application."""
+        return self._app
+
+    # Sender
+
+    async def request(
+        self,
+        reference: Reference[Any],
+        handler: Declaration,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        source: bytes | None = None,
+        turn: Job | None = None,
+    ) -> Any:
+        """Send a request and wait for its one terminal; `source` and `turn` when sent by an object."""
+        args, kwargs = handler.bind(args, kwargs)
+        content_type, payload = self.codec.encode_arguments(handler, args, kwargs)
+        timeout_s = self.timeout_of(reference)
+        deadline_ms = self._clock.unix_ms() + max(1, int(timeout_s * 1000))
+        if self._port.congested:
+            await self._admit(reference)
+        reply = self.open_reply(reference, handler, turn, timeout_s)
+        try:
+            self.pending.assign_route(reply)
+            self._submit(
+                reference,
+                handler,
+                content_type,
+                payload,
+                source,
+                deadline_ms,
+                reply.operation_low,
+                reply.route,
+            )
+            return await reply
+        finally:
+            self.close_reply(reply)
+
+    async def send(
+        self,
+        reference: Reference[Any],
+        handler: Declaration,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        source: bytes | None = None,
+    ) -> None:
+        """Send one way; returns when the port took it."""
+        args, kwargs = handler.bind(args, kwargs)
+        content_type, payload = self.codec.encode_arguments(handler, args, kwargs)
+        if self._port.congested:
+            await self._admit(reference)
+        self._submit(
+            reference, handler, content_type, payload, source, None, self.pending.next_operation(), 0
+        )
+
+    def send_nowait(
+        self,
+        reference: Reference[Any],
+        handler: Declaration,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        source: bytes | None = None,
+    ) -> None:
+        """Send one way, or raise `Unavailable` where the port would make it wait."""
+        args, kwargs = handler.bind(args, kwargs)
+        content_type, payload = self.codec.encode_arguments(handler, args, kwargs)
+        if self._port.congested:
+            raise self._full(reference)
+        self._submit(
+            reference, handler, content_type, payload, source, None, self.pending.next_operation(), 0
+        )
+
+    async def call_node(self, operation: str, arguments: dict[str, Any]) -> Any:
+        """Ask the node for something."""
+        self.check_open()
+        return await self._port.call_node(operation, arguments)
+
+    # replies
+
+    def receive_reply(self, body: bytes) -> None:
+        """Hand a reply frame to its waiter; a late one is dropped."""
+        header = frames.parse_reply_header(body)
+        if header.operation_high != self.pending.operation_high:
+            return
+        reply = self.pending.take(header.reply_route, header.operation_low)
+        if reply is None:
+            return
+        result = memoryview(body)[header.body_at :]
+        try:
+            if header.flags & frames.FLAG_ERROR:
+                error = decode_error(result)
+                reply.set_exception(error_from_fields(error.kind, error.fields))
+            else:
+                content_type, payload = read_result(result)
+                reply.set_result(self.codec.decode_result(reply.handler, content_type, payload))
+        except SojournError as error:
+            reply.set_exception(error)
+        except Exception as error:
+            reply.set_exception(ProtocolError(f"a reply of {describe_key(reply.key)} is malformed: {error}"))
+
+    def requests_lost(self, message: RequestsLost) -> None:
+        """End requests whose reply cannot come any more."""
+        for route, operation_low in message.requests:
+            reply = self.pending.take(route, operation_low)
+            if reply is not None:
+                reply.set_exception(_error_of(message.error))
+
+    def close(self, error: SojournError) -> None:
+        """End every open request with `error` and refuse new ones with it."""
+        self._closed = error
+        for reply in self.pending.open_replies():
+            reply.set_exception(error_from_fields(error.kind, error.fields()))
+        self.pending.close()
+
+    # for the host
+
+    def timeout_of(self, reference: Reference[Any]) -> float:
+        """Seconds a request through this reference may take."""
+        return self._default_timeout_s if reference.timeout_s is None else reference.timeout_s
+
+    def open_reply(
+        self, reference: Reference[Any], handler: Declaration, turn: Job | None, timeout_s: float
+    ) -> Reply:
+        """A future for a reply, its timeout running."""
+        reply = Reply(self._loop, handler, reference.key, turn, timeout_s)
+        self.follow_reply(reply)
+        return reply
+
+    def follow_reply(self, reply: Reply) -> None:
+        """Someone is about to wait for this reply: start its timeout, count it to its turn."""
+        self.pending.start_timeout(reply)
+        if reply.turn is not None:
+            reply.turn.waiting += 1
+
+    def close_reply(self, reply: Reply) -> None:
+        """The waiter is through with its reply."""
+        if reply.turn is not None:
+            reply.turn.waiting -= 1
+        self.pending.ended(
+            reply, answered=reply.done() and not reply.cancelled() and reply.exception() is None
+        )
+
+    def record_of(
+        self,
+        kind: ObjectKind,
+        handler: Declaration,
+        content_type: str,
+        payload: bytes,
+        source: bytes | None,
+        deadline_ms: int | None,
+        operation_low: int,
+        route: int,
+    ) -> tuple[bytes, bytes]:
+        """The two halves of a frozen record, around the route fence that is left out."""
+        head = encode_record_head(
+            self._node_source if source is None else source,
+            deadline_ms,
+            self.pending.operation_high,
+            operation_low,
+            record_kind(kind, route != 0),
+            route,
+        )
+        return head, encode_payload(handler.name, content_type, payload)
+
+    def check_open(self) -> None:
+        """Raises the error this outbox was closed with."""
+        if self._closed is not None:
+            raise error_from_fields(self._closed.kind, self._closed.fields())
+
+    def _submit(
+        self,
+        reference: Reference[Any],
+        handler: Declaration,
+        content_type: str,
+        payload: bytes,
+        source: bytes | None,
+        deadline_ms: int | None,
+        operation_low: int,
+        route: int,
+    ) -> None:
+        self.check_open()
+        record = reference.type
+        head, tail = self.record_of(
+            record.kind, handler, content_type, payload, source, deadline_ms, operation_low, route
+        )
+        if len(head) + len(tail) > self.settings.max_frame_bytes:
+            raise InvalidOperation(
+                f"{handler.owner_name}.{handler.name}: the message has {len(head) + len(tail)} bytes, more than "
+                f"max_frame_bytes = {self.settings.max_frame_bytes}",
+                object_id=describe_key(reference.key),
+            )
+        flags = frames.FLAG_REQUEST if route else 0
+        stable_type = b""
+        if record.kind is ObjectKind.INSTANCE_SPOT:
+            flags |= frames.FLAG_INTENT
+            stable_type = record.stable_type_bytes
+        self._port.submit(
+            frames.record_frame(
+                flags,
+                0,
+                record.kind,
+                0,
+                route,
+                self.pending.operation_high,
+                operation_low,
+                len(head),
+                reference.key,
+                stable_type,
+                head + tail,
+            )
+        )
+
+    async def _admit(self, reference: Reference[Any]) -> None:
+        """Wait for room on the way out, at most the admission timeout (B3.1)."""
+        try:
+            async with asyncio.timeout(self.settings.admission_timeout_ms / 1000):
+                while self._port.congested:
+                    await self._port.wait_uncongested()
+        except TimeoutError:
+            raise self._full(reference) from None
+
+    def _full(self, reference: Reference[Any]) -> Unavailable:
+        return Unavailable(
+            f"the way out of this process stayed full for {self.settings.admission_timeout_ms} ms: "
+            f"the message to {describe_key(reference.key)} was not sent",
+            object_id=describe_key(reference.key),
+            applied="no",
+        )
+
+    def _forget(self, route: int) -> None:
+        self._port.submit_control(ForgetRequest(route))
+
+
+def _error_of(body: ErrorBody) -> SojournError:
+    return error_from_fields(body.kind, body.fields)

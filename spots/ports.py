@@ -1,0 +1,111 @@
+"""What the objects of one event loop need from the process around them: a port and a clock.
+
+Owns the two protocols. `sojourn.workers` implements the port over IPC; tests implement both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from sojourn.control import Control
+
+__all__ = ["Cancellable", "Clock", "LoopClock", "Port", "boottime_ns"]
+
+
+class Port(Protocol):
+    """The way out of this event loop, to the node's supervisor."""
+
+    @property
+    def congested(self) -> bool:
+        """True while what was submitted piles up: new messages should wait."""
+        ...
+
+    def submit(self, frame_body: bytes) -> None:
+        """Hand on one frame body (record, reply or bulk); never blocks, keeps order."""
+        ...
+
+    async def wait_uncongested(self) -> None:
+        """Wait until `congested` is False."""
+        ...
+
+    def submit_control(self, message: Control) -> None:
+        """Hand on one control message, in order with `submit`."""
+        ...
+
+    async def call_node(self, operation: str, arguments: dict[str, Any]) -> Any:
+        """Ask the node for something and wait for the answer; raises the typed error it answers with."""
+        ...
+
+    def grant(self, records: int, octets: int) -> None:
+        """Give back the credit of records that came from the supervisor (B5.1)."""
+        ...
+
+    def fatal(self, error: BaseException) -> None:
+        """A handler asked the process to end (`SystemExit`, `KeyboardInterrupt`)."""
+        ...
+
+
+class Cancellable(Protocol):
+    """A timer handle."""
+
+    def cancel(self) -> None:
+        """Do not call back."""
+        ...
+
+
+class Clock(Protocol):
+    """Every time the objects look at; virtual in tests."""
+
+    def unix_ms(self) -> int:
+        """Wall clock, for deadlines of messages and for timers."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds of the event loop, for timeouts."""
+        ...
+
+    def monotonic_ns(self) -> int:
+        """CLOCK_MONOTONIC in ns, for measured instants that other processes compare."""
+        ...
+
+    def boottime_ns(self) -> int:
+        """CLOCK_BOOTTIME in ns, for the admission deadline (B6.4)."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
+        """Call back at a `monotonic` instant."""
+        ...
+
+
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def boottime_ns() -> int:
+    """CLOCK_BOOTTIME in ns; CLOCK_MONOTONIC on systems without it."""
+    return time.clock_gettime_ns(_BOOTTIME)
+
+
+class LoopClock:
+    """The real clock of a running event loop."""
+
+    __slots__ = ("_loop", "call_at", "monotonic")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.monotonic = loop.time
+        self.call_at: Callable[[float, Callable[[], None]], Cancellable] = loop.call_at
+
+    def unix_ms(self) -> int:
+        """Wall clock in ms."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        """CLOCK_MONOTONIC in ns."""
+        return time.monotonic_ns()
+
+    def boottime_ns(self) -> int:
+        """CLOCK_BOOTTIME in ns."""
+        return boottime_ns()

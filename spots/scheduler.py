@@ -1,0 +1,272 @@
+"""The scheduler: which object takes its next turn.
+
+Owns the list of ready cells, the running of first steps and the admission deadline (B6.4). One turn per cell
+and round: objects take turns in the order in which they became ready. It must not know what jobs do or how
+objects come and go; it is told through callbacks when a turn is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from asyncio.tasks import _enter_task, _leave_task
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import SojournError, Unavailable
+from sojourn.spots.cell import Cell, Phase
+from sojourn.spots.turns import Job, Runner, first_step
+
+if TYPE_CHECKING:
+    from sojourn.spots.ports import Cancellable, Clock
+
+__all__ = ["Scheduler"]
+
+_TURNS_PER_ROUND_MAX = 256
+"""Turns run before the event loop gets to look at its sockets again."""
+_SPARE_RUNNERS_MAX = 128
+_NS_PER_S = 1e9
+
+
+class Scheduler:
+    """Runs the turns of one event loop.
+
+    Args:
+        clock: times.
+        admission_deadline_ns: CLOCK_BOOTTIME ns past which no turn starts.
+        turn_over: called after every turn, when the cell may take another.
+        end_requests: called with a turn that ended with open requests.
+        fatal: called when a handler asks the process to end.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        admission_deadline_ns: int,
+        turn_over: Callable[[Cell], None],
+        end_requests: Callable[[Job], None],
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._turn_over = turn_over
+        self._end_requests = end_requests
+        self._fatal = fatal
+        self._ready: deque[Cell] = deque()
+        self._draining = False
+        self._scheduled = False
+        self._inline_left = _TURNS_PER_ROUND_MAX
+        self._spare: list[Runner] = []
+        self._carrying: set[Runner] = set()
+        self._base_context = contextvars.copy_context()
+        self._admission_deadline_ns = admission_deadline_ns
+        self._admission_timer: Cancellable | None = None
+        self._stopped = False
+        self._watch_admission()
+
+    # admission
+
+    @property
+    def admitted(self) -> bool:
+        """True while turns may start (B6.4)."""
+        return not self._stopped and self._clock.boottime_ns() < self._admission_deadline_ns
+
+    def extend_admission(self, deadline_ns: int) -> None:
+        """Push the admission deadline forward; turns that waited for it go on."""
+        self._admission_deadline_ns = max(deadline_ns, self._admission_deadline_ns)
+        self._watch_admission()
+        if self._ready:
+            self.wake()
+
+    def _watch_admission(self) -> None:
+        if self._admission_timer is not None:
+            self._admission_timer.cancel()
+        left_s = (self._admission_deadline_ns - self._clock.boottime_ns()) / _NS_PER_S
+        self._admission_timer = self._clock.call_at(
+            self._clock.monotonic() + max(0.0, left_s), self._admission_over
+        )
+
+    def _admission_over(self) -> None:
+        self._admission_timer = None
+        if self._clock.boottime_ns() < self._admission_deadline_ns:
+            self._watch_admission()
+            return
+        for job in self.running():
+            job.stop(
+                Unavailable("the node's lease is over: the running turn was cancelled", applied="unknown")
+            )
+
+    # ready cells
+
+    def ready(self, cell: Cell) -> None:
+        """List a cell if it has work and may take a turn."""
+        if cell.listed or cell.running is not None or cell.queue is None or cell.phase is not Phase.OPEN:
+            return
+        cell.listed = True
+        self._ready.append(cell)
+        if not self._scheduled and not self._draining:
+            self._scheduled = True
+            self._loop.call_soon(self._round)
+
+    def wake(self) -> None:
+        """See to it that ready cells get their turns."""
+        if not self._scheduled and not self._draining:
+            self._scheduled = True
+            self._loop.call_soon(self._round)
+
+    def run_now(self) -> None:
+        """Run ready turns at once, from inside another turn or task, while this loop round has room for it.
+
+        A request to an idle object in the same worker is then answered before its caller suspends.
+        """
+        if self._draining or self._inline_left <= 0:
+            return
+        task = asyncio.current_task(self._loop)
+        if task is None:
+            self._inline_left -= self._drain(self._inline_left)
+            return
+        _leave_task(self._loop, task)
+        try:
+            self._inline_left -= self._drain(self._inline_left)
+        finally:
+            _enter_task(self._loop, task)
+
+    def _round(self) -> None:
+        self._scheduled = False
+        self._inline_left = _TURNS_PER_ROUND_MAX
+        if not self._draining:
+            self._drain(_TURNS_PER_ROUND_MAX)
+
+    def _drain(self, turns_max: int) -> int:
+        """Run up to `turns_max` turns and tell how many. No task is current meanwhile but a runner's."""
+        self._draining = True
+        ready, loop, turns = self._ready, self._loop, 0
+        runner = self._take_runner()
+        _enter_task(loop, runner.task)
+        try:
+            while ready and turns < turns_max and self.admitted:
+                turns += 1
+                cell = ready.popleft()
+                cell.listed = False
+                if cell.queue is None or cell.running is not None or cell.phase is not Phase.OPEN:
+                    continue
+                if self._start(cell.take(), runner) or runner.spoiled:
+                    _leave_task(loop, runner.task)
+                    runner = self._take_runner()
+                    _enter_task(loop, runner.task)
+        finally:
+            _leave_task(loop, runner.task)
+            self._spare.append(runner)
+            self._draining = False
+        if ready and self.admitted:
+            self.wake()
+        return turns
+
+    # turns
+
+    def run(self, job: Job) -> None:
+        """Run a job at once, past the mailbox: lifecycle callbacks of an object that takes no turns yet."""
+        task = asyncio.current_task(self._loop)
+        if task is not None:
+            _leave_task(self._loop, task)
+        runner = self._take_runner()
+        _enter_task(self._loop, runner.task)
+        draining, self._draining = self._draining, True
+        try:
+            taken = self._start(job, runner)
+        finally:
+            self._draining = draining
+            _leave_task(self._loop, runner.task)
+            if task is not None:
+                _enter_task(self._loop, task)
+        if not taken and not runner.spoiled:
+            self._spare.append(runner)
+        if self._ready:
+            self.wake()
+
+    def _start(self, job: Job, runner: Runner) -> bool:
+        """Run the first step of a job; True if the runner carries the rest of it."""
+        cell = job.cell
+        cell.running = job
+        try:
+            coroutine = job.begin()
+        except Exception as error:
+            self._finish(job, None, error)
+            return False
+        if coroutine is None:
+            job.ended = True
+            cell.running = None
+            self._turn_over(cell)
+            return False
+        context = self._base_context.copy()
+        try:
+            yielded = context.run(first_step, job, coroutine)
+        except StopIteration as stop:
+            self._finish(job, stop.value, None)
+        except BaseException as error:
+            self._finish(job, None, error)
+        else:
+            self._carrying.add(runner)
+            limit_s = job.limit_s
+            if limit_s:
+                job.alarm = self._clock.call_at(self._clock.monotonic() + limit_s, job.overdue)
+            runner.take_over(job, coroutine, yielded, context)
+            return True
+        return False
+
+    def _finish(self, job: Job, value: Any, error: BaseException | None) -> None:
+        cell = job.cell
+        job.ended = True
+        cell.running = None
+        if job.alarm is not None:
+            job.alarm.cancel()
+        if job.waiting:
+            self._end_requests(job)
+        if error is None:
+            try:
+                job.succeed(value)
+            except Exception as unsuitable:  # the result cannot be encoded
+                job.fail(unsuitable)
+        else:
+            if isinstance(error, (SystemExit, KeyboardInterrupt)):
+                self._fatal(error)
+            elif isinstance(error, asyncio.CancelledError) and job.stopped is not None:
+                error = job.stopped
+            job.fail(error)
+        self._turn_over(cell)
+
+    # runners
+
+    def _take_runner(self) -> Runner:
+        while self._spare:
+            runner = self._spare.pop()
+            if not runner.spoiled:
+                return runner
+        return Runner(self._loop, self._finish, self._release)
+
+    def _release(self, runner: Runner) -> bool:
+        self._carrying.discard(runner)
+        if self._stopped or len(self._spare) >= _SPARE_RUNNERS_MAX:
+            return False
+        self._spare.append(runner)
+        return True
+
+    def running(self) -> Iterator[Job]:
+        """Turns that are suspended now."""
+        return iter([runner.job for runner in self._carrying if runner.job is not None])
+
+    async def close(self, error: SojournError) -> None:
+        """Start no more turns, cancel the suspended ones with `error` and end all tasks."""
+        self._stopped = True
+        if self._admission_timer is not None:
+            self._admission_timer.cancel()
+            self._admission_timer = None
+        tasks = [runner.task for runner in self._spare] + [runner.task for runner in self._carrying]
+        for job in self.running():
+            job.stop(error)
+        for runner in self._spare:
+            runner.task.cancel()
+        self._spare.clear()
+        if tasks:
+            await asyncio.wait(tasks)
