@@ -16,7 +16,13 @@ FUNCTION_LINES_MAX = 60
 MODULE_NAMES_NOT_USED = {"base", "common", "core", "helper", "helpers", "misc", "tools", "util", "utils"}
 CLASS_WORDS_NOT_USED = ("Manager", "Handler", "Service", "Helper")
 NAMES_NOT_USED = {"src", "dst", "mgr", "cfg", "req", "resp", "msg", "idx", "tmp", "cnt", "buf", "val"}
+FOREVER_S = 10
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|raise NotImplementedError")
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
 
 each_module = pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
 
@@ -93,7 +99,7 @@ def _defined_names(tree: ast.Module) -> dict[str, str]:
     return names
 
 
-@pytest.mark.parametrize("path", python_files(*FOLDERS, "examples", "bench", "tests"), ids=str)
+@pytest.mark.parametrize("path", python_files(*FOLDERS, "examples", "bench", "tests"), ids=relative)
 def test_words(path: Path) -> None:
     where = path.relative_to(ROOT)
     assert path.stem not in MODULE_NAMES_NOT_USED, f"{where}: name the module for what it holds"
@@ -109,7 +115,7 @@ def test_words(path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", python_files(*FOLDERS, "examples", "bench"), ids=str)
+@pytest.mark.parametrize("path", python_files(*FOLDERS, "examples", "bench"), ids=relative)
 def test_nothing_unfinished(path: Path) -> None:
     """No notes to be done later, no method that only says it is missing, no exception that vanishes."""
     text = path.read_text(encoding="utf-8")
@@ -122,6 +128,25 @@ def test_nothing_unfinished(path: Path) -> None:
         f"{path.relative_to(ROOT)}:{node.lineno} swallows every exception"
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ExceptHandler) and _catches_all(node) and isinstance(node.body[0], ast.Pass)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", python_files("tests"), ids=relative)
+def test_no_test_sleeps(path: Path) -> None:
+    """A test waits for something to happen, not for some time to pass. (Very long sleeps stand for "forever".)"""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno} sleeps"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "sleep"
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("asyncio", "time")
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, int | float)
+        and 0 < node.args[0].value < FOREVER_S
     ]
     assert not wrong, "\n".join(wrong)
 
