@@ -247,9 +247,13 @@ class _Lane:
                     else:
                         self._settle(call, answer)
             self._used_at = asyncio.get_running_loop().time()
-        except (RedisError, OSError, TimeoutError) as error:
+        except TimeoutError:
             await self.disconnect()
-            self._lose(group[answered:], str(error) or f"no answer within {self._lanes.timeout_s:g} s")
+            self._lose(group[answered:], f"no answer within {self._lanes.timeout_s:g} s")
+        except Exception as error:
+            # Whatever the client library raises: the connection is in no known state.
+            await self.disconnect()
+            self._lose(group[answered:], str(error) or repr(error))
         except asyncio.CancelledError:
             self._lose(group[answered:], "it was closed")
             await self.disconnect()
@@ -274,14 +278,24 @@ class _Lane:
 
     async def _connect(self) -> None:
         idle = asyncio.get_running_loop().time() - self._used_at > IDLE_CHECK_S
-        # Nothing may wait to be read on an idle connection; its end shows here too.
-        if self._connection is not None and idle and await self._connection.can_read_destructive():
+        if self._connection is not None and idle and not await self._is_alive():
             await self.disconnect()
         if self._connection is None:
             self._connection = self._lanes.make_connection()
             await self._connection.connect()
         if not self._has_scripts:
             await self._load_scripts()
+
+    async def _is_alive(self) -> bool:
+        """Whether an idle connection still answers: better found out before a write is sent on it."""
+        try:
+            await self._connection.send_packed_command(
+                self._connection.pack_command(b"PING"), check_health=False
+            )
+            await self._answer()
+        except (RedisError, OSError):
+            return False
+        return True
 
     async def _load_scripts(self) -> None:
         commands = [[b"SCRIPT", b"LOAD", script.text] for script in self._lanes.scripts]

@@ -67,7 +67,7 @@ class _Call:
 
 
 class SqliteThread:
-    """Runs work on an SQLite file, in the order in which it was submitted.
+    """Runs work on an SQLite file: what waits at one time first all reads, then all writes in their order.
 
     Args:
         path: the file; its folder exists.
@@ -146,12 +146,15 @@ class SqliteThread:
                 group.append(self._queue.get())
             ended = group[-1] is self._last
             calls = [call for call in group if call is not self._last and call.claim()]
-            if calls:
-                self._run_group(calls)
+            # Reads first: they wait for no lock, so they need not wait for writes that do.
+            for writes in (False, True):
+                part = [call for call in calls if call.writes is writes]
+                if part:
+                    self._run_group(part)
+                    _deliver(part)
             if ended:
                 self._disconnect()
-                calls.append(group[-1])
-            _deliver(calls)
+                _deliver([group[-1]])
 
     def _run_group(self, calls: list[_Call]) -> None:
         give_up = time.monotonic() + self._timeout_ms / 1000 * 0.8
@@ -160,26 +163,29 @@ class SqliteThread:
                 self._attempt(calls)
                 return
             except sqlite3.Error as error:
-                busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY_CODES
-                if busy and time.monotonic() < give_up:
-                    time.sleep(random.uniform(0, BUSY_PAUSE_MAX_S))
-                    continue
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY_CODES:
+                    if time.monotonic() < give_up:
+                        time.sleep(random.uniform(0, BUSY_PAUSE_MAX_S))
+                        continue
+                    for call in calls:
+                        call.error = self._unavailable(error)
+                    return
                 # What state the connection is in is not known: the next call opens another.
                 self._disconnect()
                 failure: Exception = self._unavailable(error)
             except Exception as error:
                 failure = error
-            if len(calls) == 1:
-                calls[0].error = failure
-            else:
-                # One of them is at fault: each alone, so that only that one fails.
-                for call in calls:
-                    self._run_group([call])
+            break
+        if len(calls) == 1:
+            calls[0].error = failure
             return
+        # One of them is at fault: each alone, so that only that one fails.
+        for call in calls:
+            self._run_group([call])
 
     def _attempt(self, calls: list[_Call]) -> None:
         connection = self._connect()
-        if not any(call.writes for call in calls):
+        if not calls[0].writes:
             for call in calls:
                 call.result = call.work(connection, self._clock())
             return
@@ -201,10 +207,8 @@ class SqliteThread:
                 _roll_back(connection)
                 raise
             for call in calls:
-                kind = StoreUnknown if call.writes else StoreUnavailable
-                call.error = kind(
-                    f"the store {self._path} failed while it committed: {error}",
-                    applied="unknown" if call.writes else "no",
+                call.error = StoreUnknown(
+                    f"the store {self._path} failed while it committed: {error}", applied="unknown"
                 )
 
     def _connect(self) -> sqlite3.Connection:
