@@ -51,11 +51,14 @@ class Relocation(msgspec.Struct, frozen=True):
         outcome: `moved`, `failed`, or `in doubt` (the boundary was crossed and the row could not be read).
         reason: why it failed or is in doubt, empty when moved.
         node: the node that is known to hold the object, empty when in doubt.
+        interruption_ns: seal to first turn on the target in nanoseconds (to open dispatch when nothing waited
+            there); 0 when unknown or not moved (B10.7).
     """
 
     outcome: Literal["moved", "failed", "in doubt"]
     reason: str = ""
     node: str = ""
+    interruption_ns: int = 0
 
 
 class Sender(Protocol):
