@@ -56,7 +56,7 @@ class GreetingOwner(Protocol):
         """No link will come of it. Comes at most once, never after `on_established`."""
 
     def on_gone(self, greeting: Greeting) -> None:
-        """The connection is closed. Not called for one that became a link."""
+        """The connection is closed. Not called for one that became a link; may come twice."""
 
 
 class Greeting(asyncio.BufferedProtocol):
@@ -97,6 +97,14 @@ class Greeting(asyncio.BufferedProtocol):
         """Cut the connection without a word. `on_failed` follows when the handshake was not over."""
         if self._transport is not None:
             self._transport.abort()
+
+    def forget(self) -> None:
+        """The dial was given up before `create_connection` returned: uvloop then closes the connection without
+        a `connection_lost`."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport = None
+        self._owner.on_gone(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no instances of it

@@ -152,11 +152,15 @@ class Link(asyncio.BufferedProtocol):
         self._credit_records = 0
         self._credit_octets = 0
         self._granted_records = 0
+        self._granted_octets = 0
+        self._low_records = options.credit_records // 2
+        self._low_octets = options.credit_octets // 2
         self._back_records = options.credit_records
         self._back_octets = options.credit_octets
         self._reason = ""
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._deaf = False
+        self._said_goodbye = False
         self._heard = True
         self._silent_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -224,9 +228,11 @@ class Link(asyncio.BufferedProtocol):
         self._writer.send(body)
 
     def give_back(self, records: int, octets: int) -> None:
-        """Grant the peer credit for records that left this member's care; sent once per loop turn.
+        """Grant the peer credit for records that left this member's care.
 
-        `octets` counts whole frame bodies, as they were given to `on_record`. Ignored once the link is closing.
+        Sent once per loop turn, and not before the peer has used up half of what it was granted: credit it
+        does not need yet costs a frame. `octets` counts whole frame bodies, as they were given to `on_record`.
+        Ignored once the link is closing.
         """
         self._back_records += records
         self._back_octets += octets
@@ -245,10 +251,14 @@ class Link(asyncio.BufferedProtocol):
         )
 
     def _before_flush(self) -> None:
-        if (self._back_records or self._back_octets) and not self.closing:
+        if (self._back_records or self._back_octets) and self._credit_is_low() and not self.closing:
             self._granted_records += self._back_records
+            self._granted_octets += self._back_octets
             self.send_control(mesh.Credit(self._back_records, self._back_octets))
             self._back_records = self._back_octets = 0
+
+    def _credit_is_low(self) -> bool:
+        return self._granted_records <= self._low_records or self._granted_octets <= self._low_octets
 
     def _credit(self, message: mesh.Credit) -> None:
         if message.records < 0 or message.octets < 0:
@@ -272,9 +282,12 @@ class Link(asyncio.BufferedProtocol):
             return
         kind = body[0]
         if kind == KIND_RECORD:
-            self._granted_records -= 1
-            if self._granted_records < 0:
+            if self._granted_records <= 0 or self._granted_octets <= 0:
                 raise ProtocolError("a record without credit")
+            self._granted_records -= 1
+            self._granted_octets -= len(body)
+            if (self._back_records or self._back_octets) and self._credit_is_low():
+                self._writer.schedule()
             self._on_record(self, bytes(body))
         elif kind == KIND_REPLY:
             self._receiver.on_reply(self, bytes(body))
@@ -322,7 +335,7 @@ class Link(asyncio.BufferedProtocol):
         same. After `goodbye_timeout_s` the connection is cut."""
         if self.closing:
             return
-        self._say_goodbye(reason, None)
+        self._say_goodbye(reason)
         self._arm(self._options.goodbye_timeout_s, lambda: self.abort(f"{reason} (no goodbye in time)"))
 
     def abort(self, reason: str) -> None:
@@ -348,32 +361,37 @@ class Link(asyncio.BufferedProtocol):
             self.send_control(mesh.Ping(number))
         return future
 
-    def _say_goodbye(self, reason: str, on_written: Callable[[bool], None] | None) -> None:
+    def _say_goodbye(self, reason: str) -> None:
         self._reason = reason
         self.closing = True
         farewell = control_frame(mesh.encode_mesh(mesh.Goodbye(reason[:200])))
-        self._writer.send_parts((farewell,), on_written)
+        self._writer.send_parts((farewell,), self._goodbye_sent)
+
+    def _goodbye_sent(self, written: bool) -> None:
+        self._said_goodbye = written
+        self._close_when_both_are_done()
 
     def _goodbye(self, message: mesh.Goodbye) -> None:
         self._deaf = True
-        if self.closing:
-            self._close_transport(True)
-            return
-        self._say_goodbye(f"goodbye: {message.reason}", self._close_transport)
-        self._arm(self._options.goodbye_timeout_s, lambda: self.abort("goodbye not written in time"))
-
-    def _close_transport(self, written: bool) -> None:
-        if written and self._transport is not None:
-            self._transport.close()
+        if not self.closing:
+            self._say_goodbye(f"goodbye: {message.reason}")
+            self._arm(self._options.goodbye_timeout_s, lambda: self.abort("goodbye not written in time"))
+        self._close_when_both_are_done()
 
     def _violation(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: tell it why, and cut."""
+        """The peer broke the protocol: tell it why, and close without waiting for its goodbye."""
         self._deaf = True
         reason = f"protocol: {error.message}"
         if not self.closing:
-            self._say_goodbye(reason, self._close_transport)
+            self._say_goodbye(reason)
         self._reason = reason
         self._arm(self._options.goodbye_timeout_s, lambda: self.abort(reason))
+        self._close_when_both_are_done()
+
+    def _close_when_both_are_done(self) -> None:
+        """Deaf means the peer has said goodbye, or is not listened to any more."""
+        if self._deaf and self._said_goodbye and self._transport is not None:
+            self._transport.close()
 
     # asyncio
 

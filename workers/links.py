@@ -100,7 +100,13 @@ class Links:
         self._host = host
         self._port = port
         self._tls_client = tls_client
-        self._listener = Listener(self, self._accepting, self.options.unauthenticated_max, tls_server)
+        self._listener = Listener(
+            self,
+            self._accepting,
+            self.options.unauthenticated_max,
+            tls_server,
+            self.options.handshake_timeout_s,
+        )
         self._links: dict[NodeRun, Link] = {}
         self._held: dict[NodeRun, _Held] = {}
         self._dials: dict[NodeRun, asyncio.Task[Link | HandshakeRefused]] = {}
@@ -271,7 +277,7 @@ class Links:
         result: asyncio.Future[Link | HandshakeRefused] = loop.create_future()
         self._dial_results[greeting] = result
         try:
-            await loop.create_connection(lambda: greeting, host, port, ssl=self._tls_client)
+            await self._connect(greeting, host, port)
             return await result
         except OSError as error:
             place = mesh.format_endpoint(host, port)
@@ -284,6 +290,18 @@ class Links:
                 del self._greeted[run]
             if not greeting.over:
                 greeting.abort()
+
+    async def _connect(self, greeting: Greeting, host: str, port: int) -> None:
+        timeout_s = None if self._tls_client is None else self.options.handshake_timeout_s
+        connected = False
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: greeting, host, port, ssl=self._tls_client, ssl_handshake_timeout=timeout_s
+            )
+            connected = True
+        finally:
+            if not connected:
+                greeting.forget()
 
     async def _keep(self, run: NodeRun, endpoint: str) -> None:
         pause_s = self.options.redial_first_s

@@ -43,11 +43,13 @@ class Listener:
         new_handshake: Callable[[], Handshake],
         unauthenticated_max: int,
         tls: ssl.SSLContext | None = None,
+        tls_timeout_s: float = 5.0,
     ) -> None:
         self._owner = owner
         self._new_handshake = new_handshake
         self._unauthenticated_max = unauthenticated_max
         self._tls = tls
+        self._tls_timeout_s = tls_timeout_s if tls is not None else None
         self._server: asyncio.Server | None = None
         self._greetings = GreetingSet()
         self.endpoint = ""
@@ -61,7 +63,14 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._accept, host, port, ssl=self._tls, backlog=512)
+            self._server = await loop.create_server(
+                self._accept,
+                host,
+                port,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._tls_timeout_s,
+                backlog=512,
+            )
         except OSError as error:
             place = format_endpoint(host, port)
             if error.errno == errno.EADDRINUSE:

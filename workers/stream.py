@@ -18,8 +18,8 @@ from sojourn.frames import LENGTH
 __all__ = ["LARGE_FRAME", "FrameReader", "FrameWriter", "Piece"]
 
 Piece: TypeAlias = bytes | memoryview
-"""A run of octets of a frame. A view stays referenced until the transport has let go of it; its memory must
-not change before that."""
+"""A run of octets of a frame. A view is one of single octets (format `B`), stays referenced until the transport
+has let go of it, and its memory must not change before that."""
 
 LARGE_FRAME = 64 * 1024
 """Bodies above this many octets are received into memory of their own and delivered as a `memoryview`."""
@@ -262,8 +262,7 @@ class FrameWriter:
                 unsent.append(frame)
             elif frame[1] is not None:
                 marks.append(frame[1])
-        for mark in marks:
-            mark(False)
+        self._call(marks, False)
         return unsent
 
     def _flush(self) -> None:
@@ -274,8 +273,10 @@ class FrameWriter:
             self._scheduled = True  # what it sends goes out with this flush
             self._before_flush()
             self._scheduled = False
-        while self._frames and not self._paused and self._transport is not None:
+        if self._frames and not self._paused:
             self._write_batch(self._transport)
+            if self._frames and not self._paused:
+                self.schedule()  # one batch a turn: what arrives is looked at in between
 
     def _write_batch(self, transport: asyncio.WriteTransport) -> None:
         frames, pack, size = self._frames, LENGTH.pack, 0
@@ -315,5 +316,14 @@ class FrameWriter:
     def _written(self) -> None:
         if self._marks:
             marks, self._marks = self._marks, []
-            for mark in marks:
-                mark(True)
+            self._call(marks, True)
+
+    def _call(self, marks: list[Callable[[bool], None]], written: bool) -> None:
+        """One mark that raises must not keep the others from being told."""
+        for mark in marks:
+            try:
+                mark(written)
+            except Exception as error:
+                self._loop.call_exception_handler(
+                    {"message": "on_written callback failed", "exception": error}
+                )

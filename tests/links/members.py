@@ -14,8 +14,10 @@ from sojourn.workers.link import Link, LinkOptions
 from sojourn.workers.links import Links
 from sojourn.workers.stream import Piece
 
-__all__ = ["CLUSTER", "SECRET", "Notebook", "member", "record", "run_of", "wait_until"]
+__all__ = ["CLUSTER", "SECRET", "Notebook", "member", "record", "run_of", "turn_until", "wait_until"]
 
+LONG_S = 10.0
+"""No step of a test takes this long."""
 SECRET = b"0123456789abcdef0123456789abcdef"
 CLUSTER = "test"
 
@@ -77,9 +79,21 @@ class Notebook:
 
 async def wait_until(notebook: Notebook, holds: Callable[[], bool]) -> None:
     """Return when `holds()`; it is asked again after every entry in the notebook."""
-    while not holds():
-        notebook.changed.clear()
-        await notebook.changed.wait()
+    async with asyncio.timeout(LONG_S):
+        while not holds():
+            notebook.changed.clear()
+            await notebook.changed.wait()
+
+
+async def turn_until(holds: Callable[[], object]) -> None:
+    """Let the loop turn until `holds()`, for what no callback tells."""
+    async with asyncio.timeout(LONG_S):
+        while not holds():
+            await _next_turn()
+
+
+async def _next_turn() -> None:
+    await asyncio.sleep(0)
 
 
 @asynccontextmanager

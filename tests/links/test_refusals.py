@@ -1,0 +1,197 @@
+"""Who does not get a link, over real sockets: each refusal by its name at both ends, and strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+from sojourn.handshake_octets import PREAMBLE, HandshakeRefused, RefusalReason
+from sojourn.ids import NodeRun
+from sojourn.workers.link import LinkOptions
+from sojourn.workers.links import Links
+
+from tests.links.members import member, run_of, turn_until
+
+QUICK = LinkOptions(handshake_timeout_s=0.1)
+
+
+async def refused(links: Links, run: NodeRun, endpoint: str) -> HandshakeRefused:
+    with pytest.raises(HandshakeRefused) as caught:
+        await links.ensure(run, endpoint)
+    assert caught.value.applied == "no"
+    return caught.value
+
+
+@contextlib.asynccontextmanager
+async def stranger(endpoint: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A plain connection to a member."""
+    host, _, port = endpoint.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def impostor(close_at_once: bool) -> AsyncIterator[str]:
+    """The endpoint of a server that says nothing."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not close_at_once:
+            await everything(reader)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        gone.set()
+
+    gone = asyncio.Event()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await gone.wait()
+
+
+async def everything(reader: asyncio.StreamReader) -> bytes:
+    """What arrives until the other side ends the connection, also when it ends it hard."""
+    octets = bytearray()
+    with contextlib.suppress(ConnectionError):
+        while part := await reader.read(4096):
+            octets += part
+    return bytes(octets)
+
+
+async def test_wrong_secret(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        member("a", secret=b"another secret of this cluster..") as (a, seen_a),
+        member("b") as (b, seen_b),
+    ):
+        error = await refused(a, b.identity, b.endpoint)
+        assert (error.reason, error.by_peer) == ("wrong-secret", True)
+        assert seen_a.ups == seen_b.ups == []
+        assert "wrong-secret" in caplog.text
+        assert "another secret" not in caplog.text
+
+
+async def test_other_cluster() -> None:
+    async with member("a", cluster="green") as (a, _), member("b") as (b, _):
+        assert (await refused(a, b.identity, b.endpoint)).reason == "other-cluster"
+
+
+async def test_another_run_of_the_dialled_node() -> None:
+    async with member("a") as (a, _), member("b", 2) as (b, _):
+        error = await refused(a, run_of("b", 1), b.endpoint)
+        assert error.reason == "other-generation"
+        assert "b@1" in str(error)
+
+
+async def test_another_node_at_the_endpoint() -> None:
+    async with member("a") as (a, _), member("b") as (b, _):
+        assert (await refused(a, run_of("c"), b.endpoint)).reason == "other-node"
+
+
+async def test_self_connection() -> None:
+    async with member("a") as (a, _), member("a") as (twin, _):
+        assert (await refused(a, a.identity, a.endpoint)).reason == "self-connection"
+        a.identity = run_of("other")  # so that only the handshake can notice
+        assert (await refused(a, run_of("a"), twin.endpoint)).reason == "self-connection"
+
+
+async def test_nobody_there() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        async with member("a") as (a, _):
+            error = await refused(a, run_of("b"), f"127.0.0.1:{port}")
+            assert error.reason == "unreachable"
+            assert f"127.0.0.1:{port}" in str(error)
+
+
+async def test_somebody_who_says_nothing() -> None:
+    async with impostor(close_at_once=False) as endpoint, member("a", options=QUICK) as (a, _):
+        assert (await refused(a, run_of("b"), endpoint)).reason == "handshake-slow"
+
+
+async def test_somebody_who_closes_at_once() -> None:
+    async with impostor(close_at_once=True) as endpoint, member("a") as (a, _):
+        assert (await refused(a, run_of("b"), endpoint)).reason == "connection-lost"
+
+
+async def test_garbage_gets_no_answer() -> None:
+    async with member("a") as (a, _), stranger(a.endpoint) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" * 100)
+        assert await everything(reader) == b""
+
+
+async def test_another_version_is_told() -> None:
+    async with member("a") as (a, _), stranger(a.endpoint) as (reader, writer):
+        writer.write(b"SOJOURN\x09")
+        assert await everything(reader) == PREAMBLE + b"\x00\x15\x05\x13unsupported-version"
+
+
+async def test_an_oversized_handshake_is_told() -> None:
+    async with member("a") as (a, _), stranger(a.endpoint) as (reader, writer):
+        writer.write(PREAMBLE + b"\xff\xff" + bytes(3000))
+        assert b"handshake-oversized" in await everything(reader)
+
+
+async def test_a_handshake_octet_by_octet_ends_in_time() -> None:
+    async with member("a", options=QUICK) as (a, _), stranger(a.endpoint) as (reader, writer):
+        answer = asyncio.ensure_future(everything(reader))
+        for octet in PREAMBLE + struct.pack(">HB", 900, 1):
+            writer.write(bytes((octet,)))
+            await asyncio.sleep(0)
+        assert b"handshake-slow" in await answer
+
+
+async def test_half_a_handshake_and_silence_ends_in_time() -> None:
+    async with member("a", options=QUICK) as (a, _), stranger(a.endpoint) as (reader, writer):
+        writer.write(PREAMBLE)
+        writer.write_eof()
+        assert await everything(reader) == b""
+
+
+async def test_only_so_many_may_be_unauthenticated() -> None:
+    options = LinkOptions(unauthenticated_max=2)
+    async with (
+        member("a", options=options) as (a, _),
+        member("b") as (b, _),
+        contextlib.AsyncExitStack() as stack,
+    ):
+        for _ in range(2):
+            _, writer = await stack.enter_async_context(stranger(a.endpoint))
+            writer.write(PREAMBLE)
+        error = await refused(b, a.identity, a.endpoint)
+        assert (error.reason, error.by_peer) == ("too-many-connections", True)
+        await stack.aclose()
+        link = None
+        while link is None:  # the listener learns of the two ends in its own time
+            with contextlib.suppress(HandshakeRefused):
+                link = await b.ensure(a.identity, a.endpoint)
+
+
+async def test_a_stopping_member_says_so() -> None:
+    async with member("a") as (a, _), stranger(a.endpoint) as (reader, writer):
+        writer.write(PREAMBLE)
+        await asyncio.sleep(0)
+        await turn_until(lambda: a._listener.unauthenticated)
+        stopping = asyncio.ensure_future(a.stop(1.0))
+        assert await everything(reader) in (PREAMBLE + b"\x00\x0f\x05\x0dshutting-down", b"")
+        await stopping
+        assert (await refused(a, run_of("b"), "127.0.0.1:1")).reason == RefusalReason.SHUTTING_DOWN
+
+
+async def test_refusals_are_logged_once_with_their_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sojourn.mesh")
+    async with member("a", cluster="green") as (a, _), member("b") as (b, _):
+        await refused(a, b.identity, b.endpoint)
+    warnings = [entry for entry in caplog.records if entry.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "other-cluster" in warnings[0].getMessage()
