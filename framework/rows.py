@@ -10,8 +10,10 @@ import enum
 
 import msgspec
 from sojourn.errors import InvalidOperation, ProtocolError
-from sojourn.ids import GENERATION_MAX, NodeRun, ObjectKey, ObjectKind, actor_key, check_object_id, spot_key
+from sojourn.ids import GENERATION_MAX, NodeRun, ObjectKey, ObjectKind, actor_key, spot_key
 from sojourn.row_codec import RowCodec
+from sojourn.wire.authority_key import Family, authority_key, parse_authority_key
+from sojourn.wire.errors import WireError
 
 __all__ = [
     "AUTHORITY_PREFIX",
@@ -223,19 +225,19 @@ class CounterRow(msgspec.Struct, frozen=True):
     last: int
 
 
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-
-
-def _escape(raw: bytes) -> str:
-    return "".join([chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in raw])
-
-
 def authority_row_key(key: ObjectKey) -> str:
-    """The authority key text of an object: `zla1:`, family, count of id bytes, escaped id (wire.md section 7)."""
-    family, raw = key[:1].decode("latin-1"), key[1:]
-    if family not in ("a", "s") or not 1 <= len(raw) <= 255:
-        raise InvalidOperation(f"{key!r:.80} is not an object key")
-    return f"{AUTHORITY_PREFIX}{family}:{len(raw)}:{_escape(raw)}"
+    """The authority key text of an object: `zla1:`, family, count of id bytes, escaped id (wire.md section 7).
+
+    Raises:
+        InvalidOperation: `key` is no object key.
+    """
+    family: Family = "a" if key[:1] == b"a" else "s"
+    try:
+        if key[:1] not in (b"a", b"s"):
+            raise InvalidOperation(f"{key!r:.80} is not an object key: it starts with neither a nor s")
+        return authority_key(family, key[1:])
+    except WireError as error:
+        raise InvalidOperation(f"{key!r:.80} is not an object key: {error}") from None
 
 
 def object_key_of_row(row_key: str) -> ObjectKey:
@@ -244,28 +246,11 @@ def object_key_of_row(row_key: str) -> ObjectKey:
     Raises:
         ProtocolError: it is not the canonical spelling of an authority key.
     """
-    prefix, _, rest = row_key.partition(":")
-    family, _, counted = rest.partition(":")
-    _, _, escaped = counted.partition(":")
-    raw = bytearray()
-    at = 0
-    while at < len(escaped):
-        width = 3 if escaped[at] == "%" else 1
-        piece = escaped[at : at + width]
-        try:
-            raw += bytes.fromhex(piece[1:]) if width == 3 else piece.encode("ascii")
-        except ValueError:
-            break
-        at += width
-    key = family.encode("utf-8") + bytes(raw)
     try:
-        check_object_id(bytes(raw).decode("utf-8"))
-        canonical = authority_row_key(key)
-    except (InvalidOperation, UnicodeDecodeError):
-        canonical = ""
-    if f"{prefix}:" != AUTHORITY_PREFIX or canonical != row_key:
-        raise ProtocolError(f"{row_key!r:.120} is not a canonical authority key")
-    return key
+        family, raw = parse_authority_key(row_key)
+    except WireError as error:
+        raise ProtocolError(f"{row_key!r:.120} is not a canonical authority key: {error}") from error
+    return family.encode("ascii") + raw
 
 
 def descriptor_row_key(run: NodeRun) -> str:

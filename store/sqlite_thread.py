@@ -118,7 +118,8 @@ class SqliteThread:
         self._closed = True
         if self._thread is None:
             return
-        last = self._last = _Call(_nothing, False, asyncio.get_running_loop())
+        # The last call is never run: it only brings the news that the thread has ended.
+        last = self._last = _Call(self._prepare, False, asyncio.get_running_loop())
         self._queue.put(last)
         # Shielded: the thread ends also when the closing task is cancelled.
         await asyncio.shield(last.future)
@@ -240,10 +241,6 @@ class SqliteThread:
             f"the store {self._path} cannot be used: {error} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})",
             applied="no",
         )
-
-
-def _nothing(connection: sqlite3.Connection, now_ms: int) -> None:
-    return None
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

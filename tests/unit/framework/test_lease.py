@@ -153,6 +153,32 @@ def test_re_reading_that_ends_while_a_renewal_is_unknown_keeps_what_is_covered()
     assert clock.admission_deadline_ms == 20_000 + ROOM
 
 
+def test_a_renewal_that_is_unknown_twice_while_rows_are_re_read() -> None:
+    clock = expired(20_000)
+    clock.sent(20_000)
+    clock.applied("v9")
+    clock.sent(25_000)
+    clock.failed(28_000, unknown=True)
+    assert clock.next_step(28_250) == ReadLease()
+    clock.sent(28_250)
+    clock.failed(28_300, unknown=True)
+    assert clock.phase is LeasePhase.RECHECKING
+    assert clock.next_step(28_550) == ReadLease()
+    ticket = clock.recheck
+    clock.sent(28_550)
+    clock.read("v10", 28_551)
+    assert clock.recheck == ticket, "the lease stood all the time, so what was re-read still counts"
+
+
+def test_a_renewal_that_is_unknown_while_uncertain() -> None:
+    clock = held()
+    clock.sent(6_000)
+    clock.failed(9_000, unknown=True)
+    clock.sent(9_250)
+    clock.failed(9_300, unknown=True)
+    assert clock.phase is LeasePhase.UNCERTAIN
+
+
 def test_an_unknown_put_of_an_expired_lease_is_read_before_rows_are_re_read() -> None:
     clock = expired(20_000)
     clock.sent(20_000)

@@ -191,6 +191,24 @@ async def test_a_failed_commit_is_rolled_back_or_unknown(thread: SqliteThread) -
     assert await thread.run(count, writes=False) == 1
 
 
+async def test_a_commit_that_finds_a_fault_leaves_no_transaction_open(
+    thread: SqliteThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that fails with its transaction still open is rolled back, so nothing was changed."""
+    await thread.run(insert(1), writes=True)
+    assert thread._connection is not None
+    seen: list[bool] = []
+
+    def begins_and_fails(connection: sqlite3.Connection, now_ms: int) -> None:
+        seen.append(connection.in_transaction)
+        raise sqlite3.OperationalError("broken")
+
+    with pytest.raises(StoreUnavailable, match="broken"):
+        await thread.run(begins_and_fails, writes=True)
+    assert seen == [True]
+    assert await thread.run(count, writes=False) == 1
+
+
 async def test_a_file_that_is_no_database_is_told_and_may_be_put_right(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     path.write_bytes(b"this is no database, whatever it may be" * 50)
@@ -222,12 +240,17 @@ async def test_a_file_system_without_wal_is_refused(
 
 
 async def test_callers_of_a_loop_that_is_gone_are_let_go(thread: SqliteThread) -> None:
-    gate = threading.Event()
+    started, gate = threading.Event(), threading.Event()
+
+    def work(connection: sqlite3.Connection, now_ms: int) -> None:
+        started.set()
+        gate.wait()
 
     def other_loop() -> None:
         loop = asyncio.new_event_loop()
-        task = loop.create_task(thread.run(lambda connection, now_ms: gate.wait() and None, writes=False))
+        task = loop.create_task(thread.run(work, writes=False))
         loop.run_until_complete(asyncio.sleep(0))
+        started.wait()
         task.cancel()
         loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
         loop.close()
