@@ -25,7 +25,6 @@ __all__ = [
     "Metadata",
     "MetadataEntry",
     "deadline_from_text",
-    "deadline_ms",
     "deadline_of",
     "decode_metadata",
     "decode_payload",
@@ -109,11 +108,6 @@ class ApplicationPayload:
 
 
 APPLICATION_PAYLOAD = VersionedEnvelope(block(ApplicationPayload))
-
-
-def deadline_ms(unix_ms: int) -> Metadata:
-    """Metadata that carry only a deadline, in milliseconds since the Unix epoch (1..2^63-1)."""
-    return (MetadataEntry(DEADLINE_KEY, str(unix_ms)),)
 
 
 def deadline_from_text(text: str) -> int | None:

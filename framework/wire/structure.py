@@ -85,7 +85,7 @@ def _fields_of(cls: type[Any]) -> tuple[Field, ...]:
             for extra in hint.__metadata__:
                 if isinstance(extra, WireName):
                     name = str(extra)
-                elif isinstance(extra, Codec | Choice):
+                else:
                     codec = extra
             hint = hint.__origin__
         fields.append(Field(declared.name, name, block(hint) if codec is None else codec))
@@ -207,7 +207,7 @@ def rising(earlier: list[Any], key: Any) -> Word | None:
 
 
 class Vector(Codec[tuple[T, ...]]):
-    """A count and that many items, with an optional order over the items' keys.
+    """A count and that many items, with an order over the items' keys.
 
     A count that the remaining bytes cannot hold is refused before anything is allocated.
     """
@@ -217,7 +217,7 @@ class Vector(Codec[tuple[T, ...]]):
         item: Codec[T],
         *,
         count: Number = U32,
-        key: Callable[[T], Any] | None = None,
+        key: Callable[[T], Any],
         order: KeyOrder = rising,
     ) -> None:
         self.item = item
@@ -253,8 +253,6 @@ class Vector(Codec[tuple[T, ...]]):
             writer.leave()
 
     def _check(self, cursor: Reader | Writer, keys: list[Any], item: T, start: int) -> None:
-        if self.key is None:
-            return
         key = self.key(item)
         word = self.order(keys, key)
         if word is not None:

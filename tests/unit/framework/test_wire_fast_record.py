@@ -105,8 +105,9 @@ def test_both_refuse_the_same_with_the_same_words(
     assert outcome(wire.read_record, mutated) == outcome(_read_generally, mutated)
 
 
-def test_every_single_byte_change_of_one_request_is_judged_alike() -> None:
-    whole = request()
+@pytest.mark.parametrize("kind", [9, 10])
+def test_every_single_byte_change_is_judged_alike(kind: int) -> None:
+    whole = request(kind=kind, reply_route=5 if kind == 10 else 0)
     for at in range(len(whole)):
         for byte in (0, 1, 0x30, 0x7F, 0xFF, whole[at] ^ 1):
             changed = whole[:at] + bytes((byte,)) + whole[at + 1 :]

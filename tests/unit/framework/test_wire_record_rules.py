@@ -16,6 +16,7 @@ from sojourn.wire.record_bodies import (
     InstanceActivation,
     NodeBody,
     NodeDestination,
+    ReadyRoute,
     RelocationControl,
     SendReady,
 )
@@ -24,6 +25,7 @@ NODE = wire.NodeSource(b"n", 1, "o", 1)
 SPOT = wire.SpotSource(b"n", 1, "o", 1, "s")
 PAYLOAD = wire.ApplicationPayload("p", "c", b"")
 FENCE = wire.ActorRouteFence(wire.ActorRef("a", 1), b"n", 1, 1, 1)
+READY = ReadyRoute(b"n", 1, "s", 1, "o", 1, 1, "v", True, 5)
 COLD = ColdActivationRoute(b"n", 1, "s", "mesh", "Type", "1", 5)
 
 
@@ -136,6 +138,13 @@ def test_json_that_cannot_stand_for_a_record(change: dict[str, Any], path: str) 
     with pytest.raises(wire.WireError) as caught:
         FROZEN_RECORD.from_json(value, [])
     assert (caught.value.word, caught.value.path) == ("invalid-field", path)
+
+
+def test_a_boolean_in_json_is_no_number() -> None:
+    value = FROZEN_RECORD.to_json(record(14, InstanceActivation(READY, 1, InnerOperation(1), PAYLOAD)))
+    value["body"]["instanceRoute"]["instanceIntent"] = 1
+    with pytest.raises(wire.WireError, match=r"body\.instanceRoute\.instanceIntent: true or false"):
+        FROZEN_RECORD.from_json(value, [])
 
 
 def test_a_union_may_be_named_by_tag_or_kind() -> None:

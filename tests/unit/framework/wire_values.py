@@ -142,8 +142,6 @@ def _block_values(codec: Block[Any]) -> st.SearchStrategy[Any]:
 
 
 def _vector_values(codec: Vector[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
-    if codec.key is None:
-        return st.lists(values(codec.item), max_size=3).map(tuple)
     items = st.lists(values(codec.item), max_size=3, unique_by=codec.key)
     return items.map(lambda found: tuple(sorted(found, key=codec.key)))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sojourn.workers import wire_command
 from sojourn.workers.wire_command import run_wire
 
 FIXTURES = Path(__file__).parents[2] / "golden" / "wire"
@@ -151,6 +152,13 @@ def test_wrong_values_in_json_are_named(shell: Shell) -> None:
     for path, content in (("senderRole", 9), ("senderRole", True), ("target", [])):
         assert shell.run("encode", "command", stdin=json.dumps(value | {path: content}).encode()) == 2
         assert f"field {path}" in shell.err
+
+
+def test_check_compares_bytes(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No input that decodes is known to encode otherwise: the comparison is shown with a codec that forgets."""
+    monkeypatch.setattr(wire_command._KeyKind, "encode", lambda self, value: [b"zla1:a:1:b"])
+    assert shell.run("check", "key", "--binary", stdin=b"zla1:a:1:a") == 2
+    assert "encodes to other bytes" in shell.err
 
 
 def test_wrong_usage_and_missing_files(shell: Shell, tmp_path: Path) -> None:
