@@ -12,7 +12,7 @@ from sojourn.wire.command_frame import command_from_json, command_to_json
 from sojourn.wire.envelope import ENVELOPE
 from sojourn.wire.record import FROZEN_RECORD
 
-from tests.golden import by_codec, generate
+from tests.golden import by_codec, generate, wire_tables
 
 FOLDER = Path(__file__).parent / "wire"
 
@@ -115,3 +115,8 @@ def test_the_fixtures_are_those_their_sources_give() -> None:
     assert {fixture["value"]["recordKind"] for fixture in load("records")} == set(range(1, 15))
     numbers = {fixture["value"]["command"] for fixture in load("commands") + load("further_commands")}
     assert numbers == set(wire.COMMANDS)
+
+
+def test_the_tables_of_the_reference_are_those_of_the_codec() -> None:
+    page = wire_tables.PAGE.read_text(encoding="utf-8")
+    assert wire_tables.page_with_tables(page) == page
