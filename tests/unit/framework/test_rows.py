@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import operator
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -469,3 +471,25 @@ def test_an_old_block_is_dropped() -> None:
     assert source.take(1_000 + BLOCK_AGE_MS - 1) == 1
     assert source.take(1_000 + BLOCK_AGE_MS) is None
     assert source.take(1_001) is None
+
+
+# the reference page
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "rows.md"
+
+
+@pytest.mark.parametrize("row", [AuthorityRow, NodeDescriptor, OwnerLease, CounterRow])
+def test_the_reference_page_lists_every_field_in_order(row: type[msgspec.Struct]) -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", REFERENCE.read_text("utf-8"), re.MULTILINE)
+    fields = list(row.__struct_fields__)
+    assert any(listed[at : at + len(fields)] == fields for at in range(len(listed))), (
+        f"docs/reference/rows.md: the table of {row.__name__} is not {fields}"
+    )
+
+
+def test_the_examples_of_the_reference_page_are_canonical() -> None:
+    decoders = [decode_authority, decode_descriptor, decode_lease, decode_counter]
+    examples = re.findall(r"```json\n(.*)\n```", REFERENCE.read_text("utf-8"))
+    assert len(examples) == len(decoders)
+    for decode, example in zip(decoders, examples, strict=True):
+        decode(example.encode("utf-8"))
