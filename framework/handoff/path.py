@@ -14,8 +14,9 @@ How the router drives it:
   mailbox or staging, is `MarkerAnswered`; an error answer is `MarkerFailed`. An id that is no longer
   waited for is ignored.
 - `PathTaken` is a switch that needs no marker, because everything sent so far stays in front anyway: the
-  target of a move whose last path was the source itself (B9.4), and the source that learned its own commit
-  (its follow frames and its new records share one connection).
+  source that learned its own commit (its follow frames and its new records share one connection), a target
+  that gave the object up (it follows first, on the same connection).
+- `StagingBegun` is the same for a target, and sends a marker where B9.4 wants one.
 - A link or lease that ended is `PathLost`: order across cuts is not promised.
 - In `NoPath` the object may be forgotten.
 """
@@ -48,6 +49,7 @@ __all__ = [
     "SendMarker",
     "SendOn",
     "SenderPath",
+    "StagingBegun",
     "StalePath",
 ]
 
@@ -104,6 +106,21 @@ class PathTaken(Event):
     """Switch to this route without a marker: nothing sent before can be overtaken."""
 
     route: Route
+
+
+@dataclass(frozen=True, slots=True)
+class StagingBegun(Event):
+    """A move of the object to this node, `run`, registered its temporary queue here (B8.14).
+
+    From now on the path leads here: this node's own senders, and what comes here directly, are given as
+    `RecordSubmitted` and come back in a `SendOn` to `run`, behind a marker if the last path led anywhere
+    else than to `source`, the node the object comes from (B9.4). That holds while `marker_out` is True, also
+    when the object has opened meanwhile; only what `source` itself follows to this node passes by. What this node still followed for a move
+    away whose commit it has not learned counts as its last path: tell it by `PathTaken` first.
+    """
+
+    run: NodeRun
+    source: NodeRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +255,7 @@ class SenderPath(Machine):
         RouteRefused,
         RouteExpired,
         PathTaken,
+        StagingBegun,
         PathLost,
         MarkerAnswered,
         MarkerFailed,
@@ -322,10 +340,29 @@ class SenderPath(Machine):
             self._mark(last, event.route, held, now)
 
     @on(RouteLearned, AwaitingMarker)
-    @on(PathTaken, AwaitingMarker)
-    def _news_while_waiting(self, state: AwaitingMarker, event: RouteLearned | PathTaken, now: float) -> None:
+    def _news_while_waiting(self, state: AwaitingMarker, event: RouteLearned, now: float) -> None:
         if state.learned is None or not event.route.older_than(state.learned):
             state.learned = event.route
+
+    @on(PathTaken, AwaitingMarker)
+    def _taken_while_waiting(self, state: AwaitingMarker, event: PathTaken, now: float) -> None:
+        state.learned = event.route
+
+    @on(StagingBegun, AwaitingMarker)
+    def _staged_while_waiting(self, state: AwaitingMarker, event: StagingBegun, now: float) -> None:
+        state.learned = Route(event.run, 0, 0)
+
+    @on(StagingBegun, NoPath, OnPath, StalePath, LookingUp, to=(OnPath, AwaitingMarker))
+    def _staged_here(self, state: State, event: StagingBegun, now: float) -> None:
+        here = Route(event.run, 0, 0)
+        last = state.route if isinstance(state, OnPath | StalePath) else None
+        held: list[Any] = []
+        if isinstance(state, LookingUp):
+            last, held = state.last, state.held
+        if last is None or last.run in (event.run, event.source):
+            self._switch(here, held)
+        else:
+            self._mark(last, here, held, now)
 
     @on(RouteRefused, LookingUp, to=(NoPath, StalePath))
     def _refused(self, state: LookingUp, event: RouteRefused, now: float) -> None:

@@ -51,7 +51,6 @@ from sojourn.handoff.terms import (
     Outcome,
     RowFacts,
 )
-from sojourn.ids import NodeRun
 
 __all__ = ["SourceAfter"]
 
@@ -73,11 +72,8 @@ class SourceAfter(SourceBase):
 
     @on(RecordArrived, CutoverSubmitting, CommitAwaited, FollowOnly)
     def _follow_late(self, state: PastBoundary, event: RecordArrived, now: float) -> None:
-        run = state.owner if isinstance(state, FollowOnly) else self.plan.target
-        if run == self.plan.target and state.connection is None:
-            state.backlog.append(event.record)
-        else:
-            self._do(SendFollow(run, (event.record,)))
+        state.backlog.append(event.record)
+        self._drain(state)
 
     @on(RecordArrived, Reconciling, LostMarking)
     def _record_in_reconciliation(self, state: Reconciling, event: RecordArrived, now: float) -> None:
@@ -112,6 +108,7 @@ class SourceAfter(SourceBase):
         if event.connection == state.connection:
             self._take_back(state, event)
             self._end_window(state, now)
+            self._drain(state)
 
     def _take_back(self, state: PastBoundary, event: LinkLost) -> None:
         state.connection = None
@@ -137,7 +134,7 @@ class SourceAfter(SourceBase):
         if state.batch is not None:
             state.batch.submitting = True
             self._send_batch(state.batch, event.connection)
-        self._drain(state, self.plan.target)
+        self._drain(state)
 
     def _end_window(self, state: PastBoundary, now: float) -> None:
         """Release payload and batch once the resend window is over; what no connection took is followed."""
@@ -147,14 +144,21 @@ class SourceAfter(SourceBase):
         state.batch = None
         state.backlog[:0] = batch.records[batch.handed :]
         self._do(ReleasePayload())
-        owner = state.owner if isinstance(state, FollowOnly) else self.plan.target
-        if owner != self.plan.target or state.connection is not None:
-            self._drain(state, owner)
+        self._drain(state)
 
-    def _drain(self, state: PastBoundary, run: NodeRun) -> None:
-        if state.backlog:
-            self._do(SendFollow(run, tuple(state.backlog)))
-            state.backlog = []
+    def _drain(self, state: PastBoundary) -> None:
+        """Follow what can be followed now. The way leads through the target as long as its connection stands,
+        even when the row names a later owner: a shorter way would overtake what went before."""
+        if not state.backlog:
+            return
+        if state.connection is not None:
+            run = self.plan.target
+        elif isinstance(state, FollowOnly) and state.owner != self.plan.target:
+            run = state.owner
+        else:
+            return
+        self._do(SendFollow(run, tuple(state.backlog)))
+        state.backlog = []
 
     @on(TargetRunGone, *_FENCING, CutoverSubmitting, *_READING, LostMarking)
     def _note_target_gone(self, state: Fencing | PastBoundary, event: TargetRunGone, now: float) -> None:
@@ -270,8 +274,7 @@ class SourceAfter(SourceBase):
         state.owner = row.owner
         self._do(DropObject("RelocationOut"))
         self._do(InstallFollowRoute(row.owner, row.owner_generation, state.follow_until))
-        if row.owner != self.plan.target or state.connection is not None:
-            self._drain(state, row.owner)
+        self._drain(state)
         if not reported:
             self._do(ReportOutcome(Outcome.MOVED))
         self.state = state

@@ -225,7 +225,7 @@ class LostMarking(Reconciling):
 
 @dataclass(slots=True)
 class FollowOnly(PastBoundary):
-    """The commit is known; what still comes here is followed to `owner` (R10)."""
+    """The commit is known; what still comes here is followed (R10). `owner` is the one the row named."""
 
     phase = Phase.FOLLOW_ONLY
     owner: NodeRun = NOBODY

@@ -1,0 +1,52 @@
+"""Virtual time: one heap of calls, one random source, nothing else runs."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+__all__ = ["Clock", "Timer"]
+
+
+class Timer:
+    """One scheduled call; `cancel` makes it do nothing."""
+
+    __slots__ = ("arguments", "call")
+
+    def __init__(self, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self.call: Callable[..., None] | None = call
+        self.arguments = arguments
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class Clock:
+    """`now` in seconds; calls happen in order of time, then of scheduling."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0
+        self.random = Random(seed)
+        self.steps = 0
+        self._number = 0
+        self._heap: list[tuple[float, int, Timer]] = []
+
+    def at(self, when: float, call: Callable[..., None], *arguments: Any) -> Timer:
+        timer = Timer(call, arguments)
+        self._number += 1
+        heapq.heappush(self._heap, (when if when > self.now else self.now, self._number, timer))
+        return timer
+
+    def after(self, delay: float, call: Callable[..., None], *arguments: Any) -> Timer:
+        return self.at(self.now + delay, call, *arguments)
+
+    def run_until(self, end: float) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= end:
+            self.now, _, timer = heapq.heappop(heap)
+            if timer.call is not None:
+                self.steps += 1
+                timer.call(*timer.arguments)
+        self.now = max(self.now, end)

@@ -1,0 +1,187 @@
+"""What happened, and whether it was allowed: the checker of the simulation.
+
+It sees every acceptance, turn, terminal, store change and payload, and knows nothing of the machines. A
+broken promise raises `Violation` at the step that breaks it; what can only be judged at the end is judged
+by `finish`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from sojourn.ids import NodeRun
+
+__all__ = ["History", "Payload", "Record", "Violation"]
+
+ORDER_SLACK_S = 2.1
+"""A disturbance excuses order this long after it: the limit of a marker (B9.4)."""
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class Record:
+    """One message or marker. `where` is the run that holds it now, for what dies with a node."""
+
+    __slots__ = (
+        "accepted_at",
+        "excuse",
+        "fate",
+        "hops",
+        "key",
+        "marker",
+        "number",
+        "origin",
+        "sender",
+        "sequence",
+        "where",
+    )
+
+    def __init__(
+        self, number: int, origin: NodeRun, key: bytes, sender: int, sequence: int, accepted_at: float
+    ) -> None:
+        self.number = number
+        self.origin = origin
+        self.key = key
+        self.sender = sender
+        self.sequence = sequence
+        self.accepted_at = accepted_at
+        self.marker: int | None = None
+        self.fate: str | None = None
+        self.excuse: str | None = None
+        self.where = origin
+        self.hops = 0
+
+    def __repr__(self) -> str:
+        kind = "marker" if self.marker is not None else f"s{self.sender}#{self.sequence}"
+        return f"<{self.number} {kind} {self.key.decode()}>"
+
+
+class Payload:
+    """A captured object: its state and saved work. `uses` after `released` are violations."""
+
+    __slots__ = ("data", "generation", "handled", "released", "run", "saved")
+
+    def __init__(self, run: NodeRun, data: bytes, generation: int, handled: int, saved: list[Record]) -> None:
+        self.run = run
+        self.data = data
+        self.generation = generation
+        self.handled = handled
+        self.saved = saved
+        self.released = 0
+
+    def use(self) -> Payload:
+        if self.released:
+            raise Violation("a payload was used after it was released")
+        return self
+
+
+class History:
+    """Everything the checker knows about one run."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.turns: dict[bytes, tuple[NodeRun, Record]] = {}
+        self.handled: dict[tuple[bytes, int], int] = defaultdict(int)
+        self.last_sequence: dict[tuple[int, bytes, int], int] = {}
+        self.disturbed: list[float] = []
+        self.disturbed_keys: dict[bytes, list[float]] = defaultdict(list)
+        self.payloads: list[Payload] = []
+        self.counts: Counter[str] = Counter()
+        self.saved_before: dict[int, int] = {}
+
+    # operations
+
+    def accepted(self, record: Record) -> None:
+        self.records.append(record)
+
+    def disturb(self, now: float, key: bytes | None = None) -> None:
+        """A cut, kill or pause (whole cluster) or a fallback or marker timeout (one object): order is off."""
+        (self.disturbed if key is None else self.disturbed_keys[key]).append(now)
+
+    def turn_started(self, record: Record, run: NodeRun, owner: NodeRun | None) -> None:
+        if record.key in self.turns:
+            raise Violation(f"turns overlap: {record} at {run} while {self.turns[record.key]} runs")
+        if owner != run:
+            raise Violation(f"{run} runs {record} while the store names {owner}: two owners")
+        self.turns[record.key] = (run, record)
+
+    def turn_ended(self, record: Record, generation: int, handled: int, now: float) -> None:
+        """`handled` is how many turns the object's own state has seen: a fork or a lost state shows here."""
+        self.turns.pop(record.key, None)
+        identity = (record.key, generation)
+        if handled != self.handled[identity]:
+            raise Violation(
+                f"state of {record.key.decode()} has seen {handled} turns, the history {self.handled[identity]}"
+            )
+        self.handled[identity] += 1
+        self._end(record, "handled")
+        self._check_order(record, generation, now)
+
+    def turn_died(self, key: bytes) -> None:
+        self.turns.pop(key, None)
+
+    def failed(self, record: Record, reason: str) -> None:
+        if record.marker is None:
+            self._end(record, "failed")
+            self.counts["failed: " + reason] += 1
+
+    def excuse(self, records: Iterable[Record], reason: str) -> None:
+        """No terminal can be promised for these: handed to a connection that broke, or died with a node."""
+        for record in records:
+            if record.excuse is None:
+                record.excuse = reason
+
+    def _end(self, record: Record, fate: str) -> None:
+        if record.fate is not None:
+            raise Violation(f"{record} is {fate} after it was {record.fate}")
+        record.fate = fate
+        self.counts[fate] += 1
+
+    def _check_order(self, record: Record, generation: int, now: float) -> None:
+        place = (record.sender, record.key, generation)
+        last = self.last_sequence.get(place, -1)
+        if record.sequence > last:
+            self.last_sequence[place] = record.sequence
+        elif not self._was_disturbed(record, now):
+            raise Violation(f"{record} was handled after #{last} of the same sender")
+
+    def _was_disturbed(self, record: Record, now: float) -> bool:
+        since = record.accepted_at - ORDER_SLACK_S
+        for times in (self.disturbed, self.disturbed_keys.get(record.key, ())):
+            index = bisect_right(times, now)
+            if index and times[index - 1] >= since:
+                return True
+        return False
+
+    # payloads
+
+    def captured(self, payload: Payload) -> None:
+        self.payloads.append(payload)
+
+    def released(self, payload: Payload) -> None:
+        payload.released += 1
+        if payload.released > 1:
+            raise Violation("a payload was released twice")
+
+    # the end
+
+    def finish(self, lost_runs: set[NodeRun]) -> None:
+        for record in self.records:
+            if record.fate is not None:
+                continue
+            if record.excuse is None and record.where in lost_runs:
+                record.excuse = "died with its node"
+            if record.excuse is None:
+                raise Violation(f"{record} vanished at {record.where}: no terminal, no excuse")
+            self.counts["in doubt: " + record.excuse] += 1
+        for payload in self.payloads:
+            if payload.released != 1 and payload.run not in lost_runs:
+                raise Violation(f"a payload was released {payload.released} times")
+
+    def summary(self) -> dict[str, Any]:
+        return dict(self.counts)

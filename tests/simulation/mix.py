@@ -1,0 +1,90 @@
+"""What one seed makes of a run: sizes, rates and its own mix of faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from sojourn.handoff.terms import HandoffOptions
+
+from tests.simulation.store import StoreFaults
+
+__all__ = ["Mix", "draw_mix"]
+
+
+@dataclass(slots=True)
+class Mix:
+    """All durations in seconds, all rates per virtual second, chances per case."""
+
+    nodes: int
+    keys: int
+    chaos_s: float
+    send_every_s: float
+    move_every_s: float
+    turn_s: float
+    capture_s: float
+    chunk_s: float
+    link_delay_s: float
+    hand_delay_s: float
+    store: StoreFaults
+    options: HandoffOptions
+    route_age_s: float = 6.0
+    lease_s: float = 3.0
+    gives_up_s: tuple[float, float] = (2.2, 8.0)
+    chain: float = 0.3
+    """Chance that a finished move is followed at once by another."""
+    burst: float = 0.5
+    """Chance that every node sends to the object around the start of a move."""
+    cuts: float = 0.0
+    pauses: float = 0.0
+    kills: float = 0.0
+    store_outages: float = 0.0
+    cancels: float = 0.0
+    capture_fails: float = 0.0
+    restore_fails: float = 0.0
+    corrupt: float = 0.0
+
+
+def draw_mix(random: Random) -> Mix:
+    """The mix of one seed. A quarter of the seeds is calm: there every promise holds without excuse."""
+    calm = random.random() < 0.25
+
+    def sometimes(chance: float, low: float, high: float) -> float:
+        return random.uniform(low, high) if not calm and random.random() < chance else 0.0
+
+    delay = random.choice((0.0002, 0.001, 0.005))
+    return Mix(
+        nodes=random.randint(3, 5),
+        keys=random.randint(2, 5),
+        chaos_s=random.uniform(6.0, 14.0),
+        send_every_s=random.choice((0.004, 0.01, 0.03)),
+        move_every_s=random.choice((0.05, 0.15, 0.5)),
+        turn_s=random.choice((0.0002, 0.002)),
+        capture_s=random.choice((0.0005, 0.005, 0.03)),
+        chunk_s=random.choice((0.0002, 0.002)),
+        link_delay_s=delay,
+        hand_delay_s=random.choice((0.0001, 0.001, 0.01)),
+        store=StoreFaults(
+            delay_s=random.choice((0.0002, 0.002, 0.01)),
+            slow=0.0 if calm else random.choice((0.0, 0.0, 0.02)),
+            unavailable=sometimes(0.5, 0.01, 0.1),
+            lost_before=sometimes(0.5, 0.01, 0.1),
+            lost_after=sometimes(0.5, 0.01, 0.15),
+        ),
+        options=HandoffOptions(
+            cutover_wait_s=1.0,
+            commit_reserve_s=4.0,
+            follow_duration_s=12.0,
+            sweep_s=2.0,
+            ended_memory_s=10.0,
+            retry_max_s=0.2,
+        ),
+        cuts=sometimes(0.7, 0.1, 3.0),
+        pauses=sometimes(0.4, 0.05, 0.6),
+        kills=sometimes(0.3, 0.05, 0.3),
+        store_outages=sometimes(0.3, 0.05, 0.2),
+        cancels=sometimes(0.5, 0.02, 0.3),
+        capture_fails=sometimes(0.4, 0.01, 0.1),
+        restore_fails=sometimes(0.4, 0.01, 0.1),
+        corrupt=sometimes(0.3, 0.005, 0.05),
+    )

@@ -1,0 +1,84 @@
+"""A worker reduced to what a handoff needs of it: one object with mailbox, turns and state."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from sojourn.ids import NodeRun
+
+from tests.simulation.history import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.simulation.node import Node
+
+__all__ = ["LocalObject"]
+
+
+class LocalObject:
+    """One instance. `handled` is its state: the number of turns it has seen in this incarnation."""
+
+    __slots__ = (
+        "came_from",
+        "generation",
+        "handled",
+        "key",
+        "mailbox",
+        "node",
+        "on_turn_end",
+        "running",
+        "status",
+    )
+
+    def __init__(
+        self, node: Node, key: bytes, generation: int, handled: int, saved: Iterable[Record]
+    ) -> None:
+        self.node = node
+        self.key = key
+        self.generation = generation
+        self.handled = handled
+        self.mailbox: deque[Record] = deque(saved)
+        self.status = "staged"
+        """staged, open, sealing (no new turn) or closed."""
+        self.running: Record | None = None
+        self.came_from: NodeRun | None = None
+        self.on_turn_end: Callable[[], None] | None = None
+
+    def put(self, record: Record) -> None:
+        self.mailbox.append(record)
+        if self.running is None and self.status == "open":
+            self._start()
+
+    def open(self) -> None:
+        self.status = "open"
+        if self.running is None and self.mailbox:
+            self._start()
+
+    def seal(self, then: Callable[[], None]) -> None:
+        """End the running turn, start no other, then go on."""
+        self.status = "sealing"
+        if self.running is None:
+            then()
+        else:
+            self.on_turn_end = then
+
+    def _start(self) -> None:
+        record = self.mailbox.popleft()
+        self.running = record
+        world = self.node.world
+        row = world.store.rows.get(self.key)
+        world.history.turn_started(record, self.node.run, None if row is None else row.owner)
+        world.clock.after(world.mix.turn_s * world.clock.random.random(), self.node.step, self._end, record)
+
+    def _end(self, record: Record) -> None:
+        world = self.node.world
+        self.running = None
+        world.history.turn_ended(record, self.generation, self.handled, world.clock.now)
+        self.handled += 1
+        if self.on_turn_end is not None:
+            then, self.on_turn_end = self.on_turn_end, None
+            then()
+        elif self.status == "open" and self.mailbox:
+            self._start()

@@ -1,0 +1,393 @@
+"""A whole cluster on virtual time: one seed, its faults, then healing, then the last judgement."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Any
+
+from sojourn.handoff.events import CancelRequested
+from sojourn.handoff.machine import Log
+from sojourn.handoff.path import Route, RouteLearned, SenderPath
+from sojourn.handoff.source import SourceHandoff, SourcePlan
+from sojourn.handoff.target import TargetHandoff, TargetPlan
+from sojourn.handoff.terms import HandoffIdentity, Outcome, RowFacts
+from sojourn.ids import NodeRun
+
+from tests.simulation.clock import Clock
+from tests.simulation.drivers import Driver, SourceDriver, TargetDriver, checksum, frozen
+from tests.simulation.history import History, Payload, Record, Violation
+from tests.simulation.mix import Mix, draw_mix
+from tests.simulation.network import Network
+from tests.simulation.node import Node
+from tests.simulation.objects import LocalObject
+from tests.simulation.store import Store
+
+__all__ = ["World"]
+
+STORY_LINES_MAX = 400
+_IMPOSSIBLE = frozenset(("cutover_mismatch", "relay_before_ready", "cutover_before_ready", "late_conflict"))
+_DISTURBING = frozenset(("cutover_timeout", "marker_timeout", "marker_lost", "marker_failed"))
+
+
+class World:
+    """One run of the simulation. `play` raises `Violation` or `IllegalTransition` when a promise breaks."""
+
+    source_class: type[SourceHandoff] = SourceHandoff
+    target_class: type[TargetHandoff] = TargetHandoff
+    path_class: type[SenderPath] = SenderPath
+
+    def __init__(self, seed: int, mix: Mix | None = None, *, tell: bool = False) -> None:
+        self.clock = Clock(seed)
+        self.mix = mix or draw_mix(Random(seed ^ 0x5EED))
+        self.history = History()
+        self.store = Store(self.clock, self.mix.store)
+        self.network = Network(self.clock, self.mix.link_delay_s, self.mix.hand_delay_s)
+        self.network.corrupt = self.mix.corrupt
+        self.nodes: list[Node] = []
+        self.gone: set[NodeRun] = set()
+        self.dead: set[NodeRun] = set()
+        self.payloads: dict[HandoffIdentity, Payload] = {}
+        self.crossings: set[HandoffIdentity] = set()
+        self.handoffs = 0
+        self._numbers = count(1)
+        self._operations = count(1)
+        self._sequences: dict[tuple[int, bytes], int] = {}
+        self._told: list[tuple[float, NodeRun, bytes, object]] | None = [] if tell else None
+        self._chaos = True
+        self.keys = [b"s%d" % number for number in range(self.mix.keys)]
+
+    # the run
+
+    def play(self) -> History:
+        mix, clock = self.mix, self.clock
+        self.nodes = [Node(self, NodeRun(b"n%d" % number, 1)) for number in range(mix.nodes)]
+        for index, node in enumerate(self.nodes):
+            for other in self.nodes[:index]:
+                self.network.connect(node, other)
+        for key in self.keys:
+            self._create(key)
+        for sender in range(mix.nodes):
+            self._send_later(sender)
+        for key in self.keys:
+            self._move_later(key)
+        for rate, fault in (
+            (mix.cuts, self._cut),
+            (mix.pauses, self._pause),
+            (mix.kills, self._kill),
+            (mix.store_outages, self._store_outage),
+        ):
+            if rate:
+                self._fault_later(rate, fault)
+        clock.run_until(mix.chaos_s)
+        self._heal()
+        clock.run_until(clock.now + 2.0)
+        self._senders_stop = True
+        clock.run_until(clock.now + 60.0)
+        self._probe()
+        return self.history
+
+    _senders_stop = False
+
+    def _create(self, key: bytes) -> None:
+        node = self.clock.random.choice(self.nodes)
+        row = self.store.create(key, node.run)
+        item = LocalObject(node, key, row.object_generation, 0, ())
+        node.objects[key] = item
+        node.path(key).deliver(RouteLearned(Route(node.run, row.object_generation, 1)))
+        item.open()
+
+    # senders
+
+    def _send_later(self, sender: int) -> None:
+        self.clock.after(self.clock.random.expovariate(1.0 / self.mix.send_every_s), self._send_from, sender)
+
+    def _send_from(self, sender: int) -> None:
+        if self._senders_stop:
+            return
+        node = self.nodes[sender]
+        node.step(self.send, node, sender, self.clock.random.choice(self.keys))
+        self._send_later(sender)
+
+    def send(self, node: Node, sender: int, key: bytes) -> Record:
+        sequence = self._sequences.get((sender, key), 0)
+        self._sequences[sender, key] = sequence + 1
+        record = Record(next(self._operations), node.run, key, sender, sequence, self.clock.now)
+        self.history.accepted(record)
+        node.submit(record)
+        return record
+
+    # moves
+
+    def _move_later(self, key: bytes) -> None:
+        self.clock.after(
+            self.clock.random.expovariate(1.0 / self.mix.move_every_s), self._move_and_repeat, key
+        )
+
+    def _move_and_repeat(self, key: bytes) -> None:
+        if self._chaos:
+            self.move(key)
+            self._move_later(key)
+
+    def move(self, key: bytes) -> None:
+        """Move the object from wherever it runs to some other node."""
+        for node in self.nodes:
+            item = node.objects.get(key)
+            if node.alive and item is not None and item.status == "open":
+                node.step(self._begin_move, node, item)
+                return
+
+    def _begin_move(self, node: Node, item: LocalObject) -> None:
+        targets = [other for other in self.nodes if other is not node and other.run in node.links]
+        if targets:
+            target = self.clock.random.choice(targets)
+            reply = partial(node.step, self._row_for_move, node, item, target)
+            self.store.read(item.key, reply)
+
+    def _row_for_move(
+        self, node: Node, item: LocalObject, target: Node, known: bool, row: RowFacts | None
+    ) -> None:
+        key = item.key
+        if not known or row is None or row.owner != node.run or row.lost:
+            return
+        if node.objects.get(key) is not item or item.status != "open" or target.run not in node.links:
+            return
+        if row.object_generation != item.generation or node.path(key).machine.marker_out:
+            return
+        random = self.clock.random
+        if random.random() < self.mix.burst:
+            for sender, other in enumerate(self.nodes):
+                for _ in range(random.randint(0, 3)):
+                    self.clock.after(random.random() * 0.02, other.step, self.send, other, sender, key)
+        gives_up_at = self.clock.now + random.uniform(*self.mix.gives_up_s)
+        driver = SourceDriver(node, target, item, row, gives_up_at)
+        self.handoffs += 1
+        driver.start(node.links[target.run].number)
+        if self.chance(self.mix.cancels):
+            delay = random.random() * random.choice((0.005, 0.05, 1.0))
+            self.clock.after(delay, node.step, self._cancel, driver)
+
+    def _cancel(self, driver: SourceDriver) -> None:
+        if driver.begun:
+            driver.deliver(CancelRequested())
+
+    # faults
+
+    def _fault_later(self, rate: float, fault: Any) -> None:
+        self.clock.after(self.clock.random.expovariate(rate), self._fault, rate, fault)
+
+    def _fault(self, rate: float, fault: Any) -> None:
+        if self._chaos:
+            fault()
+            self._fault_later(rate, fault)
+
+    def _cut(self) -> None:
+        connections = list(self.network.connections.values())
+        if connections:
+            self.history.disturb(self.clock.now)
+            random = self.clock.random
+            away = random.choice((0.001, 0.05, 0.5, 2.0))
+            self.network.cut(random.choice(connections), away * random.random())
+
+    def _pause(self) -> None:
+        node = self.clock.random.choice(self.nodes)
+        if node.alive and not node.paused:
+            self.history.disturb(self.clock.now)
+            node.paused = True
+            length = self.clock.random.choice((0.05, 0.5, 2.0))
+            self.clock.after(length, self._resume, node)
+
+    def _resume(self, node: Node) -> None:
+        if node.alive and node.paused:
+            self.history.disturb(self.clock.now)
+            node.resume()
+
+    def _kill(self) -> None:
+        alive = [node for node in self.nodes if node.alive]
+        if len(alive) < 3:
+            return
+        node = self.clock.random.choice(alive)
+        self.history.disturb(self.clock.now)
+        node.alive = False
+        self.dead.add(node.run)
+        node.bury()
+        for connection in list(self.network.connections.values()):
+            if node.run in connection.pipes:
+                self.network.cut(connection, None)
+        self.clock.after(self.mix.lease_s, self._lease_over, node.run)
+        self.clock.after(self.clock.random.uniform(0.5, 5.0), self._restart, node.run)
+
+    def _lease_over(self, run: NodeRun) -> None:
+        self.gone.add(run)
+        self.history.disturb(self.clock.now)
+        for node in self.nodes:
+            node.step(node.run_gone, run)
+
+    def _restart(self, run: NodeRun) -> None:
+        for index, node in enumerate(self.nodes):
+            if node.run == run:
+                new = Node(self, NodeRun(run.rid, run.generation + 1))
+                self.nodes[index] = new
+                for other in self.nodes:
+                    if other is not new and other.alive:
+                        self.network.connect(new, other)
+
+    def _store_outage(self) -> None:
+        self.store.down = True
+        self.clock.after(
+            self.clock.random.choice((0.1, 1.0, 6.0)) * self.clock.random.random(), self._store_back
+        )
+
+    def _store_back(self) -> None:
+        self.store.down = False
+
+    def reconnect(self, first: Node, second: Node) -> None:
+        """A new connection, once both ends have noticed the loss of the old one (B8.13)."""
+        if not (first.alive and second.alive) or first not in self.nodes or second not in self.nodes:
+            return
+        if second.run in first.links or first.run in second.links:
+            self.clock.after(0.05, self.reconnect, first, second)
+        else:
+            self.network.connect(first, second)
+
+    def _heal(self) -> None:
+        self._chaos = False
+        self.history.disturb(self.clock.now)
+        self.store.down = False
+        self.store.faults = self.store.faults._replace(unavailable=0, lost_before=0, lost_after=0, slow=0)
+        self.network.corrupt = 0.0
+        for node in self.nodes:
+            if node.paused:
+                node.resume()
+
+    def _probe(self) -> None:
+        """Whatever happened, every object answers every node again."""
+        self._check_settled()
+        for attempt in range(2):
+            probes = [
+                self.send(node, index, key) for key in self.keys for index, node in enumerate(self.nodes)
+            ]
+            self.clock.run_until(self.clock.now + 10.0)
+            if attempt == 1:
+                for probe in probes:
+                    if probe.fate != "handled":
+                        raise Violation(f"after healing {probe} ended as {probe.fate}")
+        self.history.finish(self.dead)
+
+    def _check_settled(self) -> None:
+        for node in self.nodes:
+            if not node.alive:
+                raise Violation(f"{node.run} never came back")
+            for driver in (*node.handoffs.values(), *node.targets.values()):
+                raise Violation(
+                    f"{node.run}: {type(driver.machine).__name__} is still {driver.machine.state}"
+                )
+            for key, path in node.paths.items():
+                if path.machine.marker_out:
+                    raise Violation(f"{node.run}: a marker for {key.decode()} is still out")
+
+    # what drivers ask
+
+    def chance(self, probability: float) -> bool:
+        return probability > 0 and self.clock.random.random() < probability
+
+    def random_bytes(self) -> bytes:
+        return self.clock.random.randbytes(self.clock.random.randint(1, 14))
+
+    def next_number(self) -> int:
+        return next(self._numbers)
+
+    def is_gone(self, run: NodeRun) -> bool:
+        return run in self.gone
+
+    def new_source(self, plan: SourcePlan) -> SourceHandoff:
+        return self.source_class(plan, checksum, frozen, self.mix.options)
+
+    def source_plan(
+        self, identity: HandoffIdentity, target: NodeRun, row: RowFacts, gives_up_at: float
+    ) -> SourcePlan:
+        return SourcePlan(identity, target, row.object_generation, row.owner_generation, gives_up_at)
+
+    def new_target(
+        self, identity: HandoffIdentity, key: bytes, run: NodeRun, ends_at: float
+    ) -> TargetHandoff:
+        return self.target_class(TargetPlan(identity, key, run, ends_at), checksum, frozen, self.mix.options)
+
+    def new_path(self) -> SenderPath:
+        return self.path_class(self.next_number, path_kept_s=self.mix.options.follow_duration_s)
+
+    def new_incarnation(self, run: NodeRun) -> RowFacts:
+        self.store.object_generations += 1
+        return RowFacts("", run, self.store.object_generations, 1)
+
+    def reborn(self, key: bytes) -> None:
+        self.history.counts["reborn"] += 1
+
+    # what drivers tell
+
+    def trace(self, node: Node, key: bytes, what: object) -> None:
+        if self._told is not None:
+            self._told.append((self.clock.now, node.run, key, what))
+
+    def logged(self, node: Node, key: bytes, log: Log) -> None:
+        self.history.counts["log: " + log.name] += 1
+        if log.name in _IMPOSSIBLE:
+            raise Violation(f"{node.run}: {log.name} {dict(log.fields)}")
+        if log.name in _DISTURBING:
+            self.history.disturb(self.clock.now, key)
+
+    def crossed(self, source: SourceDriver) -> None:
+        self.crossings.add(source.identity)
+
+    def restored(self, source: SourceDriver) -> None:
+        if source.identity in self.crossings:
+            raise Violation(f"{source.node.run} restores {source.key.decode()} past the boundary")
+        self._check_alone(source)
+
+    def opened(self, target: TargetDriver) -> None:
+        row = self.store.rows[target.key]
+        if row.owner != target.node.run or row.relocation_id != target.identity.relocation_id:
+            raise Violation(f"{target.node.run} opens {target.key.decode()} while the store says {row}")
+        self._check_alone(target)
+
+    def _check_alone(self, driver: Driver) -> None:
+        for node in self.nodes:
+            item = node.objects.get(driver.key)
+            if (
+                node is not driver.node
+                and node.alive
+                and item is not None
+                and item.status in ("open", "sealing")
+            ):
+                raise Violation(
+                    f"{driver.key.decode()} opens at {driver.node.run} while it runs at {node.run}"
+                )
+
+    def reported(self, source: SourceDriver, outcome: Outcome) -> None:
+        self.history.counts[f"outcome: {outcome.value}"] += 1
+        row = self.store.rows[source.key]
+        if (
+            outcome is Outcome.MOVED
+            and row.owner == source.node.run
+            and row.version == source.identity.expected_version
+        ):
+            raise Violation("a move was reported that did not happen")
+
+    def source_forgotten(self, source: SourceDriver) -> None:
+        if source.outcomes != 1:
+            raise Violation(f"a move ended with {source.outcomes} outcomes")
+        if self.mix.move_every_s and self._chaos and self.chance(self.mix.chain):
+            self.clock.after(0.0, self.move, source.key)
+
+    def frames_lost(self, frames: list[tuple[Any, ...]]) -> None:
+        for frame in frames:
+            if frame[0] == "record":
+                self.history.excuse((frame[1],), "lost with a connection")
+            elif frame[0] == "relay":
+                self.history.excuse((frame[2],), "lost with a connection")
+
+    def story(self, about: str = "") -> str:
+        """The last lines, or the last of those that contain `about` (a record's number, a key, a run)."""
+        lines = (f"{at:10.5f} {run} {key.decode():4} {what}" for at, run, key, what in self._told or ())
+        return "\n".join([line for line in lines if about in line][-STORY_LINES_MAX:])
