@@ -156,21 +156,22 @@ def _identity(cell: Cell, seal: Seal) -> ObjectIdentity:
 
 def _freeze(cell: Cell, job: LocalCall) -> bytes:
     """A message of the same worker as the frozen record it would have been from another node."""
-    outbox = cell.host.outbox
+    outbox, clock = cell.host.outbox, cell.host.clock
     reply = job.reply
     if reply is not None and not reply.route and not reply.done():
         outbox.pending.assign_route(reply)
-    route = 0 if reply is None else reply.route
+    asks = reply is not None and reply.route != 0
     content_type, payload = outbox.codec.encode_arguments(job.handler, job.args, job.kwargs)
+    deadline_ms = clock.unix_ms() + max(1, int((job.deadline - clock.monotonic()) * 1000)) if asks else None
     head, tail = outbox.record_of(
         cell.type.kind,
         job.handler,
         content_type,
         payload,
         None if job.sender is None else job.sender.message_source,
-        job.deadline_ms or None,
-        reply.operation_low if reply is not None and route else outbox.pending.next_operation(),
-        route,
+        deadline_ms,
+        reply.operation_low if reply is not None and asks else outbox.pending.next_operation(),
+        reply.route if reply is not None else 0,
     )
     return head + outbox.origin.route_fence(cell.key, cell.object_generation, cell.owner_generation) + tail
 

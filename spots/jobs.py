@@ -28,15 +28,18 @@ __all__ = ["HookCall", "LocalCall", "RecordCall"]
 
 
 class LocalCall(Job):
-    """A message from the same worker: arguments shared or already copied, the reply a future.
+    """A message from the same worker: arguments shared or already copied.
+
+    Its outcome waits in the job itself: a caller whose call was carried out at once needs no future.
 
     Attributes:
-        deadline_ms: Unix ms after which it is not started any more; 0 = none.
-        reply: where the result goes, None for a send.
+        deadline: loop time after which a request is not started any more; 0 for a send.
+        reply: the future of a caller that had to wait.
         sender: the object whose turn sent it, None outside a turn.
+        settled: the outcome is known.
     """
 
-    __slots__ = ("args", "deadline_ms", "handler", "kwargs", "reply", "sender")
+    __slots__ = ("_error", "_value", "args", "deadline", "handler", "kwargs", "reply", "sender", "settled")
 
     def __init__(
         self,
@@ -44,13 +47,12 @@ class LocalCall(Job):
         handler: Declaration,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        reply: Reply | None,
-        deadline_ms: int,
+        deadline: float,
         turn: Job | None,
     ) -> None:
         # Written out instead of super().__init__: this runs once per message of the quickest path.
         self.cell = cell
-        self.caller = None if reply is None else turn
+        self.caller = turn if deadline else None
         self.sender = None if turn is None else turn.cell
         self.alarm = None
         self.waiting = 0
@@ -60,8 +62,11 @@ class LocalCall(Job):
         self.handler = handler
         self.args = args
         self.kwargs = kwargs
-        self.reply = reply
-        self.deadline_ms = deadline_ms
+        self.deadline = deadline
+        self.reply: Reply | None = None
+        self.settled = False
+        self._value: Any = None
+        self._error: SojournError | None = None
 
     @property
     def name(self) -> str:
@@ -72,10 +77,9 @@ class LocalCall(Job):
         """The handler's coroutine, None when its time is over."""
         cell = self.cell
         host = cell.host
-        if self.deadline_ms and self.deadline_ms <= host.clock.unix_ms():
-            host.dead_letter(cell.key, self.handler.name, "expired")
-            if self.reply is not None and not self.reply.done():
-                self.reply.set_exception(_expired(cell, self.name))
+        if self.deadline and self.deadline <= host.clock.monotonic():
+            host.dead_letter(cell.key, self.name, "expired")
+            self.refuse(_expired(cell, self.name))
             return None
         own = cell.type.handlers.get(self.handler.name)
         function = self.handler.function if own is None else own.function
@@ -86,19 +90,40 @@ class LocalCall(Job):
 
     def succeed(self, value: Any) -> None:
         """Hand the result to the caller, copied where it could change."""
-        reply = self.reply
         self.caller = None
-        if reply is not None and not reply.done():
-            reply.set_result(self.cell.host.outbox.codec.isolate_result(self.handler, value))
+        if not self.deadline:
+            return
+        value = self.cell.host.outbox.codec.isolate_result(self.handler, value)
+        self.settled = True
+        reply = self.reply
+        if reply is None:
+            self._value = value
+        elif not reply.done():
+            reply.set_result(value)
 
     def fail(self, error: BaseException) -> None:
         """Hand the failure to the caller; of a send it is logged."""
+        if error is self.stopped and isinstance(error, SojournError):
+            typed = error
+        else:
+            typed = failure_of(error, self.name, describe_key(self.cell.key))
+        self.cell.host.handler_failed(self.cell, self.name, error, logged=not self.deadline)
+        self.refuse(typed)
+
+    def refuse(self, error: SojournError) -> None:
+        """End it with an error."""
         self.caller = None
-        typed = error if error is self.stopped else failure_of(error, self.name, describe_key(self.cell.key))
-        assert isinstance(typed, SojournError)
-        self.cell.host.handler_failed(self.cell, self.name, error, logged=self.reply is None)
-        if self.reply is not None and not self.reply.done():
-            self.reply.set_exception(typed)
+        self.settled = True
+        if self.reply is None:
+            self._error = error
+        elif not self.reply.done():
+            self.reply.set_exception(error)
+
+    def outcome(self) -> Any:
+        """The result of a settled call, or its error raised."""
+        if self._error is not None:
+            raise self._error
+        return self._value
 
 
 class RecordCall(Job):

@@ -13,7 +13,6 @@ from sojourn.errors import InvalidOperation, TypeMismatch, Unavailable
 from sojourn.ids import ObjectKey, describe_key
 from sojourn.spots.cell import Cell, Phase
 from sojourn.spots.jobs import LocalCall
-from sojourn.spots.pending import Reply
 from sojourn.spots.turns import Job, current_turn
 
 if TYPE_CHECKING:
@@ -53,30 +52,32 @@ class LocalSender:
         host, key = self._host, reference.key
         turn = current_turn.get()
         if turn is not None:
-            self._check_turn(turn)
+            if turn.ended:
+                raise _turn_over(turn)
             _refuse_cycle(turn, key)
         cell = host.cells.get(key)
         outbox = host.outbox
         if cell is None or cell.phase > Phase.OPEN:
+            self._check_admission(turn)
             source = None if turn is None else turn.cell.message_source
             return await outbox.request(reference, handler, args, kwargs, source, turn)
-        outbox.check_open()
-        _check_type(cell, reference)
-        args, kwargs = outbox.codec.isolate_arguments(handler, *handler.bind(args, kwargs))
-        timeout_s = outbox.timeout_of(reference)
-        reply = Reply(self._loop, handler, key, turn, timeout_s)
-        deadline_ms = host.clock.unix_ms() + int(timeout_s * 1000)
-        cell.put(LocalCall(cell, handler, args, kwargs, reply, deadline_ms, turn))
+        if outbox.closed:
+            outbox.check_open()
+        if cell.type is not reference.type:
+            _check_type(cell, reference)
+        args, kwargs = handler.bind(args, kwargs)
+        args, kwargs = outbox.codec.isolate_arguments(handler, args, kwargs)
+        timeout_s = reference.timeout_s or outbox.default_timeout_s
+        job = LocalCall(cell, handler, args, kwargs, host.clock.monotonic() + timeout_s, turn)
         host.counters.accepted += 1
-        host.scheduler.ready(cell)
-        host.scheduler.run_now()
-        if reply.done():
-            return reply.result()
-        outbox.follow_reply(reply)
+        host.scheduler.offer(job)
+        if job.settled:
+            return job.outcome()
+        reply = job.reply = outbox.pending.open(self._loop, handler, key, turn, timeout_s)
         try:
             return await reply
         finally:
-            outbox.close_reply(reply)
+            outbox.pending.ended(reply)
 
     async def send(
         self, reference: Reference[Any], handler: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -106,7 +107,8 @@ class LocalSender:
         """Ask the node for something."""
         turn = current_turn.get()
         if turn is not None:
-            self._check_turn(turn)
+            if turn.ended:
+                raise _turn_over(turn)
             if operation == "relocate" and arguments["key"] == turn.cell.key:
                 raise InvalidOperation(
                     "an object cannot wait for its own move in its own turn: use self.relocate(to=...), "
@@ -118,10 +120,11 @@ class LocalSender:
     def _place(self, reference: Reference[Any]) -> tuple[Job | None, Cell | None]:
         """Whose turn sends, and the cell if the object is here and takes messages from here."""
         turn = current_turn.get()
-        if turn is not None:
-            self._check_turn(turn)
+        if turn is not None and turn.ended:
+            raise _turn_over(turn)
         cell = self._host.cells.get(reference.key)
         if cell is None or cell.phase > Phase.OPEN:
+            self._check_admission(turn)
             return turn, None
         return turn, cell
 
@@ -138,25 +141,22 @@ class LocalSender:
         host.outbox.check_open()
         _check_type(cell, reference)
         args, kwargs = host.outbox.codec.isolate_arguments(handler, *handler.bind(args, kwargs))
-        cell.put(LocalCall(cell, handler, args, kwargs, None, 0, turn))
+        cell.put(LocalCall(cell, handler, args, kwargs, 0.0, turn))
         host.counters.accepted += 1
         host.scheduler.ready(cell)
 
-    def _check_turn(self, turn: Job) -> None:
-        """Refuse what a turn may not send any more.
-
-        Raises:
-            InvalidOperation: the turn is over, a task it left behind wants to send.
-            Unavailable: the node's lease is over (B6.4).
-        """
-        if turn.ended:
-            raise InvalidOperation(
-                f"the turn {turn.name} is over: a task it started cannot send messages in its name; "
-                "await the task inside the handler, or use a timer",
-                object_id=describe_key(turn.cell.key),
-            )
-        if not self._host.scheduler.admitted:
+    def _check_admission(self, turn: Job | None) -> None:
+        """Refuse to send for a turn when the node's lease is over (B6.4); what stays here waits instead."""
+        if turn is not None and not self._host.scheduler.admitted:
             raise Unavailable("the node's lease is over: nothing is sent", applied="no")
+
+
+def _turn_over(turn: Job) -> InvalidOperation:
+    return InvalidOperation(
+        f"the turn {turn.name} is over: a task it started cannot send messages in its name; "
+        "await the task inside the handler, or use a timer",
+        object_id=describe_key(turn.cell.key),
+    )
 
 
 def _refuse_cycle(turn: Job, key: ObjectKey) -> None:

@@ -226,8 +226,7 @@ class Making:
             self._host.dead_letter(job.cell.key, job.name, error.kind)
         elif isinstance(job, LocalCall):
             self._host.dead_letter(job.cell.key, job.name, error.kind)
-            if job.reply is not None and not job.reply.done():
-                job.reply.set_exception(type(error)(**error.fields()))
+            job.refuse(type(error)(**error.fields()))
 
 
 def _dropped(cell: Cell) -> SojournError:

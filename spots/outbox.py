@@ -15,7 +15,7 @@ from sojourn.errors import InvalidOperation, ProtocolError, SojournError, Unavai
 from sojourn.ids import ObjectKind, describe_key
 from sojourn.spots.codec import PayloadCodec
 from sojourn.spots.origin import Origin, record_kind
-from sojourn.spots.pending import PendingRequests, Reply
+from sojourn.spots.pending import PendingRequests
 from sojourn.spots.references import References
 from sojourn.spots.results import read_result
 from sojourn.spots.settings import SpotSettings
@@ -65,8 +65,8 @@ class Outbox:
         self.pending = PendingRequests(clock, slot, self._forget)
         self._node_source = origin.node_source()
         self._loop = asyncio.get_running_loop()
-        self._default_timeout_s = self.settings.request_timeout_ms / 1000
-        self._closed: SojournError | None = None
+        self.default_timeout_s = self.settings.request_timeout_ms / 1000
+        self.closed: SojournError | None = None
 
     @property
     def app(self) -> App:
@@ -87,11 +87,11 @@ class Outbox:
         """Send a request and wait for its one terminal; `source` and `turn` when sent by an object."""
         args, kwargs = handler.bind(args, kwargs)
         content_type, payload = self.codec.encode_arguments(handler, args, kwargs)
-        timeout_s = self.timeout_of(reference)
+        timeout_s = reference.timeout_s or self.default_timeout_s
         deadline_ms = self._clock.unix_ms() + max(1, int(timeout_s * 1000))
         if self._port.congested:
             await self._admit(reference)
-        reply = self.open_reply(reference, handler, turn, timeout_s)
+        reply = self.pending.open(self._loop, handler, reference.key, turn, timeout_s)
         try:
             self.pending.assign_route(reply)
             self._submit(
@@ -106,7 +106,7 @@ class Outbox:
             )
             return await reply
         finally:
-            self.close_reply(reply)
+            self.pending.ended(reply)
 
     async def send(
         self,
@@ -179,38 +179,12 @@ class Outbox:
 
     def close(self, error: SojournError) -> None:
         """End every open request with `error` and refuse new ones with it."""
-        self._closed = error
+        self.closed = error
         for reply in self.pending.open_replies():
             reply.set_exception(error_from_fields(error.kind, error.fields()))
         self.pending.close()
 
     # for the host
-
-    def timeout_of(self, reference: Reference[Any]) -> float:
-        """Seconds a request through this reference may take."""
-        return self._default_timeout_s if reference.timeout_s is None else reference.timeout_s
-
-    def open_reply(
-        self, reference: Reference[Any], handler: Declaration, turn: Job | None, timeout_s: float
-    ) -> Reply:
-        """A future for a reply, its timeout running."""
-        reply = Reply(self._loop, handler, reference.key, turn, timeout_s)
-        self.follow_reply(reply)
-        return reply
-
-    def follow_reply(self, reply: Reply) -> None:
-        """Someone is about to wait for this reply: start its timeout, count it to its turn."""
-        self.pending.start_timeout(reply)
-        if reply.turn is not None:
-            reply.turn.waiting += 1
-
-    def close_reply(self, reply: Reply) -> None:
-        """The waiter is through with its reply."""
-        if reply.turn is not None:
-            reply.turn.waiting -= 1
-        self.pending.ended(
-            reply, answered=reply.done() and not reply.cancelled() and reply.exception() is None
-        )
 
     def record_of(
         self,
@@ -236,8 +210,8 @@ class Outbox:
 
     def check_open(self) -> None:
         """Raises the error this outbox was closed with."""
-        if self._closed is not None:
-            raise error_from_fields(self._closed.kind, self._closed.fields())
+        if self.closed is not None:
+            raise error_from_fields(self.closed.kind, self.closed.fields())
 
     def _submit(
         self,

@@ -42,30 +42,19 @@ class Reply(asyncio.Future[Any]):
         turn: the turn that waits, None outside a turn.
         timeout_s: for the error text.
         timed: True while its timeout stands in the heap.
+
+    `PendingRequests.open` makes one.
     """
 
     __slots__ = ("handler", "key", "operation_low", "route", "timed", "timeout_s", "turn")
 
     handler: Declaration
     key: ObjectKey
+    operation_low: int
+    route: int
+    timed: bool
+    timeout_s: float
     turn: Job | None
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        handler: Declaration,
-        key: ObjectKey,
-        turn: Job | None,
-        timeout_s: float,
-    ) -> None:
-        super().__init__(loop=loop)
-        self.handler = handler
-        self.key = key
-        self.turn = turn
-        self.timeout_s = timeout_s
-        self.route = 0
-        self.operation_low = 0
-        self.timed = False
 
 
 class PendingRequests:
@@ -95,6 +84,23 @@ class PendingRequests:
         """Number of requests that wait for a reply from outside this worker."""
         return len(self._by_route)
 
+    def open(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        handler: Declaration,
+        key: ObjectKey,
+        turn: Job | None,
+        timeout_s: float,
+    ) -> Reply:
+        """A future for a reply, its timeout running; the caller waits for it and then calls `ended`."""
+        reply = Reply(loop=loop)
+        reply.handler, reply.key, reply.turn, reply.timeout_s = handler, key, turn, timeout_s
+        reply.route = reply.operation_low = 0
+        if turn is not None:
+            turn.waiting += 1
+        self._start_timeout(reply)
+        return reply
+
     def next_operation(self) -> int:
         """Low half of a new operation id."""
         self._operation += 1
@@ -107,7 +113,7 @@ class PendingRequests:
         reply.operation_low = self.next_operation()
         self._by_route[reply.route] = reply
 
-    def start_timeout(self, reply: Reply) -> None:
+    def _start_timeout(self, reply: Reply) -> None:
         """Put the request's timeout into the heap."""
         when = self._clock.monotonic() + reply.timeout_s
         self._heap_order += 1
@@ -124,14 +130,18 @@ class PendingRequests:
         del self._by_route[route]
         return None if reply.done() else reply
 
-    def ended(self, reply: Reply, answered: bool) -> None:
+    def ended(self, reply: Reply) -> None:
         """The waiter is through with a request: drop its traces, tell the node when no reply came."""
+        if reply.turn is not None:
+            reply.turn.waiting -= 1
         if reply.timed:
             reply.timed = False
             self._stale += 1
             if self._stale > _STALE_MAX and self._stale * 2 > len(self._heap):
                 self._compact()
-        if reply.route and self._by_route.pop(reply.route, None) is not None and not answered:
+        if reply.done() and not reply.cancelled():
+            reply.exception()  # a waiter cancelled at the same moment did not look at it
+        if reply.route and self._by_route.pop(reply.route, None) is not None and _unanswered(reply):
             self._forget(reply.route)
 
     def cancel_turn(self, turn: Job) -> None:
@@ -185,3 +195,7 @@ class PendingRequests:
             object_id=describe_key(reply.key),
             operation_id=operation_text(self.operation_high, reply.operation_low) if reply.route else None,
         )
+
+
+def _unanswered(reply: Reply) -> bool:
+    return not reply.done() or reply.cancelled() or reply.exception() is not None

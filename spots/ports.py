@@ -6,13 +6,14 @@ Owns the two protocols. `sojourn.workers` implements the port over IPC; tests im
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from sojourn.control import Control
 
-__all__ = ["Cancellable", "Clock", "LoopClock", "Port", "boottime_ns"]
+__all__ = ["Cancellable", "Clock", "LoopClock", "Port"]
 
 
 class Port(Protocol):
@@ -83,29 +84,18 @@ class Clock(Protocol):
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def boottime_ns() -> int:
-    """CLOCK_BOOTTIME in ns; CLOCK_MONOTONIC on systems without it."""
-    return time.clock_gettime_ns(_BOOTTIME)
-
-
 class LoopClock:
-    """The real clock of a running event loop."""
+    """The real clock of a running event loop. CLOCK_MONOTONIC stands in where there is no CLOCK_BOOTTIME."""
 
-    __slots__ = ("_loop", "call_at", "monotonic")
+    __slots__ = ("boottime_ns", "call_at", "monotonic", "monotonic_ns")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.monotonic = loop.time
+        # Functions of the C library themselves: two of them are called once per message.
+        self.boottime_ns: Callable[[], int] = functools.partial(time.clock_gettime_ns, _BOOTTIME)
+        self.monotonic = time.monotonic
+        self.monotonic_ns = time.monotonic_ns
         self.call_at: Callable[[float, Callable[[], None]], Cancellable] = loop.call_at
 
     def unix_ms(self) -> int:
         """Wall clock in ms."""
         return time.time_ns() // 1_000_000
-
-    def monotonic_ns(self) -> int:
-        """CLOCK_MONOTONIC in ns."""
-        return time.monotonic_ns()
-
-    def boottime_ns(self) -> int:
-        """CLOCK_BOOTTIME in ns."""
-        return boottime_ns()

@@ -18,7 +18,7 @@ from sojourn.spots.declarations import Declaration, Request, Send
 from sojourn.spots.objects import Actor, Resident, Spot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
 
     from sojourn.spots.app import App, ObjectType
 
@@ -69,19 +69,19 @@ class Sender(Protocol):
         """The application whose types the references name."""
         ...
 
-    async def request(
+    def request(
         self,
         reference: Reference[Any],
         handler: Declaration,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Send a request and wait for its one terminal."""
         ...
 
-    async def send(
+    def send(
         self, reference: Reference[Any], handler: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Send one way; returns when the outbound admission accepted it."""
         ...
 
@@ -114,7 +114,7 @@ class Reference(Generic[T]):
         """The object's id."""
         return key_id(self.key)
 
-    async def request(self, handler: Request[T, P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def request(self, handler: Request[T, P, R], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call a handler and wait for its result: exactly one terminal (B3.1).
 
         Raises:
@@ -125,10 +125,9 @@ class Reference(Generic[T]):
         """
         if not isinstance(handler, Request):
             raise _wrong_declaration(handler, "request", self.type)
-        result: R = await self._sender.request(self, handler, args, kwargs)
-        return result
+        return self._sender.request(self, handler, args, kwargs)
 
-    async def send(self, handler: Send[T, P], *args: P.args, **kwargs: P.kwargs) -> None:
+    def send(self, handler: Send[T, P], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, None]:
         """Send one way; returns when the local outbound admission accepted it.
 
         Raises:
@@ -137,7 +136,7 @@ class Reference(Generic[T]):
         """
         if not isinstance(handler, Send):
             raise _wrong_declaration(handler, "send", self.type)
-        await self._sender.send(self, handler, args, kwargs)
+        return self._sender.send(self, handler, args, kwargs)
 
     def send_nowait(self, handler: Send[T, P], *args: P.args, **kwargs: P.kwargs) -> None:
         """`send` where waiting is impossible: raises `Unavailable` instead of waiting for room."""

@@ -58,6 +58,7 @@ class Scheduler:
         self._scheduled = False
         self._inline_left = _TURNS_PER_ROUND_MAX
         self._spare: list[Runner] = []
+        self._lent: Runner | None = None
         self._carrying: set[Runner] = set()
         self._base_context = contextvars.copy_context()
         self._admission_deadline_ns = admission_deadline_ns
@@ -115,11 +116,38 @@ class Scheduler:
             self._scheduled = True
             self._loop.call_soon(self._round)
 
-    def run_now(self) -> None:
-        """Run ready turns at once, from inside another turn or task, while this loop round has room for it.
+    def offer(self, job: Job) -> None:
+        """Take a job for its cell, and run it at once where nobody waits before it.
 
-        A request to an idle object in the same worker is then answered before its caller suspends.
+        A request to an idle object in the same worker is then answered before its caller suspends. Every
+        round of the event loop has room for a number of such turns; one that comes from inside another
+        turn's first step waits for that step's end.
         """
+        cell = job.cell
+        if (
+            self._draining
+            or self._ready
+            or self._inline_left <= 0
+            or cell.running is not None
+            or cell.queue is not None
+            or cell.phase is not Phase.OPEN
+            or not self.admitted
+        ):
+            cell.put(job)
+            self.ready(cell)
+            if not self._draining and self._inline_left > 0:
+                self.run_now()
+            return
+        self._inline_left -= 1
+        if not self._scheduled:
+            self._scheduled = True  # the next round gives new room
+            self._loop.call_soon(self._round)
+        self.run(job)
+        if self._ready:
+            self.run_now()
+
+    def run_now(self) -> None:
+        """Run ready turns at once, while this round of the event loop has room for it."""
         if self._draining or self._inline_left <= 0:
             return
         task = asyncio.current_task(self._loop)
@@ -135,14 +163,14 @@ class Scheduler:
     def _round(self) -> None:
         self._scheduled = False
         self._inline_left = _TURNS_PER_ROUND_MAX
-        if not self._draining:
+        if self._ready and not self._draining:
             self._drain(_TURNS_PER_ROUND_MAX)
 
     def _drain(self, turns_max: int) -> int:
         """Run up to `turns_max` turns and tell how many. No task is current meanwhile but a runner's."""
         self._draining = True
         ready, loop, turns = self._ready, self._loop, 0
-        runner = self._take_runner()
+        runner = self._lend_runner()
         _enter_task(loop, runner.task)
         try:
             while ready and turns < turns_max and self.admitted:
@@ -151,13 +179,12 @@ class Scheduler:
                 cell.listed = False
                 if cell.queue is None or cell.running is not None or cell.phase is not Phase.OPEN:
                     continue
-                if self._start(cell.take(), runner) or runner.spoiled:
+                if self._start(cell.take(), runner):
                     _leave_task(loop, runner.task)
-                    runner = self._take_runner()
+                    runner = self._lend_runner()
                     _enter_task(loop, runner.task)
         finally:
             _leave_task(loop, runner.task)
-            self._spare.append(runner)
             self._draining = False
         if ready and self.admitted:
             self.wake()
@@ -166,27 +193,24 @@ class Scheduler:
     # turns
 
     def run(self, job: Job) -> None:
-        """Run a job at once, past the mailbox: lifecycle callbacks of an object that takes no turns yet."""
-        task = asyncio.current_task(self._loop)
+        """Run a job's first step at once, past the mailbox."""
+        loop = self._loop
+        task = asyncio.current_task(loop)
         if task is not None:
-            _leave_task(self._loop, task)
-        runner = self._take_runner()
-        _enter_task(self._loop, runner.task)
+            _leave_task(loop, task)
+        runner = self._lend_runner()
+        _enter_task(loop, runner.task)
         draining, self._draining = self._draining, True
         try:
-            taken = self._start(job, runner)
+            self._start(job, runner)
         finally:
             self._draining = draining
-            _leave_task(self._loop, runner.task)
+            _leave_task(loop, runner.task)
             if task is not None:
-                _enter_task(self._loop, task)
-        if not taken and not runner.spoiled:
-            self._spare.append(runner)
-        if self._ready:
-            self.wake()
+                _enter_task(loop, task)
 
     def _start(self, job: Job, runner: Runner) -> bool:
-        """Run the first step of a job; True if the runner carries the rest of it."""
+        """Run the first step of a job; True if its runner may not be used for another one."""
         cell = job.cell
         cell.running = job
         try:
@@ -212,6 +236,10 @@ class Scheduler:
             if limit_s:
                 job.alarm = self._clock.call_at(self._clock.monotonic() + limit_s, job.overdue)
             runner.take_over(job, coroutine, yielded, context)
+            self._lent = None
+            return True
+        if runner.task.cancelling():
+            self._lent = None  # the step cancelled the task it ran under, which ends now
             return True
         return False
 
@@ -238,12 +266,11 @@ class Scheduler:
 
     # runners
 
-    def _take_runner(self) -> Runner:
-        while self._spare:
-            runner = self._spare.pop()
-            if not runner.spoiled:
-                return runner
-        return Runner(self._loop, self._finish, self._release)
+    def _lend_runner(self) -> Runner:
+        """The runner under whose identity first steps run; nested ones share it."""
+        if self._lent is None:
+            self._lent = self._spare.pop() if self._spare else Runner(self._loop, self._finish, self._release)
+        return self._lent
 
     def _release(self, runner: Runner) -> bool:
         self._carrying.discard(runner)
@@ -268,5 +295,9 @@ class Scheduler:
         for runner in self._spare:
             runner.task.cancel()
         self._spare.clear()
+        if self._lent is not None:
+            self._lent.task.cancel()
+            tasks.append(self._lent.task)
+            self._lent = None
         if tasks:
             await asyncio.wait(tasks)

@@ -129,11 +129,6 @@ class Runner:
         if not self._parked.done():
             self._parked.set_result(None)
 
-    @property
-    def spoiled(self) -> bool:
-        """True after a first step cancelled the task it ran under: this runner ends, take another."""
-        return self._parked.cancelled()
-
     async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
             cancelled: asyncio.CancelledError | None = None
