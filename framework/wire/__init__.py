@@ -102,6 +102,7 @@ from sojourn.wire.record import (
     encode_frozen_record,
 )
 from sojourn.wire.record_bodies import ActorBody, SpotBody
+from sojourn.wire.relay_prefix import RelayPrefix
 from sojourn.wire.results import RESULT_OF_FAILURE, FailureCode, TerminalResult
 
 __all__ = [
@@ -145,6 +146,7 @@ __all__ = [
     "Phase",
     "RecordKind",
     "RecordSource",
+    "RelayPrefix",
     "RelocationCutover",
     "RelocationData",
     "RelocationFailed",

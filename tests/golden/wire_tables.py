@@ -256,11 +256,10 @@ def tables() -> dict[str, str]:
 def page_with_tables(page: str) -> str:
     """The page with every table between its markers written anew."""
     for name, table in tables().items():
-        marked = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        page, count = marked.subn(
-            lambda found, table=table: f"{found.group(1)}\n{table}\n{found.group(2)}", page
-        )
-        assert count == 1, name
+        start, end = f"<!-- table: {name} -->\n", "<!-- end -->"
+        before, found, rest = page.partition(start)
+        assert found, name
+        page = f"{before}{start}\n{table}\n{end}{rest.partition(end)[2]}"
     return page
 
 
