@@ -190,9 +190,10 @@ class Handshake:
         nonce: bytes,
         deadline: float,
         dialled: NodeRun | None = None,
+        octets_max: int = HANDSHAKE_OCTETS_MAX,
     ) -> None:
         """`dialled` is the run this side means to reach; None for the accepting side. `nonce` are 32 octets
-        of a secure random source, used for no other handshake."""
+        of a secure random source, used for no other handshake. `octets_max` bounds what is read before the end."""
         if len(nonce) != NONCE_OCTETS:
             raise InvalidOperation(f"a nonce has {NONCE_OCTETS} octets, not {len(nonce)}")
         self.identity = identity
@@ -203,6 +204,7 @@ class Handshake:
         self._secret = check_secret(secret)
         self._nonce = nonce
         self.dialled = dialled
+        self._octets_max = octets_max
         self._received = bytearray()
         self._total = 0
         self._version_seen = False
@@ -313,8 +315,8 @@ class Handshake:
 
     def _check_total(self) -> None:
         # Frames may follow a Welcome in the same octets, so only what is still undecided counts.
-        if self._total > HANDSHAKE_OCTETS_MAX:
-            raise Refusal(RefusalReason.OVERSIZED, f"more than {HANDSHAKE_OCTETS_MAX} octets")
+        if self._total > self._octets_max:
+            raise Refusal(RefusalReason.OVERSIZED, f"more than {self._octets_max} octets")
 
     def _check_preamble(self) -> None:
         head = bytes(self._received[: len(PREAMBLE)])

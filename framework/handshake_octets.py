@@ -52,8 +52,8 @@ PREAMBLE: Final = b"SOJOURN\x01"
 NONCE_OCTETS: Final = 32
 MAC_OCTETS: Final = 32
 SECRET_OCTETS_MIN: Final = 16
-HANDSHAKE_OCTETS_MAX: Final = 4096
-"""Most octets one side may send before the handshake ends, preamble included."""
+HANDSHAKE_OCTETS_MAX: Final = 8192
+"""Most octets one side may send before the handshake ends, preamble included (default)."""
 MESSAGE_OCTETS_MAX: Final = 1280
 CHUNK_LIMIT_MAX: Final = 64 * 1024 * 1024
 CHUNK_LIMIT_DEFAULT: Final = 32 * 1024

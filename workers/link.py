@@ -32,6 +32,7 @@ from sojourn.frames import (
 )
 from sojourn.handshake_octets import CHUNK_LIMIT_MAX, Peer, PeerRole
 from sojourn.ids import NodeRun
+from sojourn.options import Options
 from sojourn.workers.stream import FrameReader, FrameWriter, Piece
 
 __all__ = ["ContractPart", "Link", "LinkOptions", "LinkReceiver"]
@@ -58,6 +59,8 @@ class LinkOptions:
     handshake_timeout_s: float = 5.0
     dial_timeout_s: float = 5.0
     """One attempt to connect, handshake included."""
+    handshake_octets_max: int = 8192
+    """Most octets read from a connection before it is authenticated."""
     unauthenticated_max: int = 64
     """Accepted connections that have not proved themselves yet."""
     ping_interval_s: float = 2.0
@@ -81,6 +84,18 @@ class LinkOptions:
             raise NotConfigured("credit_records and credit_octets are at least 1")
         if self.silence_limit_s < self.ping_interval_s:
             raise NotConfigured("silence_limit_s must not be below ping_interval_s")
+
+    @classmethod
+    def of(cls, options: Options) -> LinkOptions:
+        """What a member's options say about its links; the rest are the defaults."""
+        return cls(
+            max_frame_bytes=options.max_frame_bytes,
+            receive_chunk_limit=options.relocation_chunk_bytes,
+            handshake_timeout_s=options.handshake_timeout_ms / 1000,
+            dial_timeout_s=options.handshake_timeout_ms / 1000,
+            handshake_octets_max=options.handshake_max_bytes,
+            unauthenticated_max=options.handshake_max_connections,
+        )
 
     @property
     def frame_octets_max(self) -> int:

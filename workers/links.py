@@ -270,10 +270,7 @@ class Links:
 
     async def _attempt(self, run: NodeRun, host: str, port: int) -> Link | HandshakeRefused:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.options.handshake_timeout_s
-        nonce = secrets.token_bytes(NONCE_OCTETS)
-        handshake = Handshake(self._self, self._cluster, self._secret, nonce, deadline, run)
-        greeting = Greeting(handshake, self)
+        greeting = Greeting(self._handshake(run), self)
         result: asyncio.Future[Link | HandshakeRefused] = loop.create_future()
         self._dial_results[greeting] = result
         try:
@@ -321,8 +318,18 @@ class Links:
     # accepting
 
     def _accepting(self) -> Handshake:
-        deadline = asyncio.get_running_loop().time() + self.options.handshake_timeout_s
-        return Handshake(self._self, self._cluster, self._secret, secrets.token_bytes(NONCE_OCTETS), deadline)
+        return self._handshake(None)
+
+    def _handshake(self, dialled: NodeRun | None) -> Handshake:
+        return Handshake(
+            self._self,
+            self._cluster,
+            self._secret,
+            secrets.token_bytes(NONCE_OCTETS),
+            asyncio.get_running_loop().time() + self.options.handshake_timeout_s,
+            dialled,
+            self.options.handshake_octets_max,
+        )
 
     def _hold(self, greeting: Greeting, peer: Peer, old: Link) -> None:
         earlier = self._held.pop(peer.run, None)

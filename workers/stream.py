@@ -214,7 +214,9 @@ class FrameWriter:
     def attach(self, transport: asyncio.WriteTransport) -> None:
         """Write to `transport` from now on. To be called in `connection_made`."""
         self._transport = transport
-        transport.set_write_buffer_limits(high=0, low=0)
+        # A plain transport pauses above the high mark, a TLS one from the mark on: with 0 for ever.
+        high = 0 if transport.get_extra_info("sslcontext") is None else 1
+        transport.set_write_buffer_limits(high=high, low=0)
         if self._frames:
             self.schedule()
 

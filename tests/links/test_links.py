@@ -13,7 +13,7 @@ from sojourn.mesh import Call, CallResult
 from sojourn.workers.link import LinkOptions
 from sojourn.workers.links import Links
 
-from tests.links.members import CLUSTER, SECRET, Notebook, member, record, run_of, wait_until
+from tests.links.members import CLUSTER, SECRET, Notebook, member, record, run_of, turn_until, wait_until
 
 
 async def test_frames_of_every_kind_arrive_in_order() -> None:
@@ -76,7 +76,8 @@ async def test_sixty_four_mebibytes_of_chunks() -> None:
         for index, (_, (part,)) in enumerate(seen.contracts):
             assert part[:4] == index.to_bytes(4, "big")
             assert part[4:] == chunk
-        assert written == [True] * count
+        await turn_until(lambda: len(written) == count)
+        assert all(written)
         assert link.unwritten_octets == 0
 
 

@@ -6,12 +6,15 @@ import hashlib
 import hmac
 import itertools
 import pickle
+import re
 import struct
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sojourn import mesh
 from sojourn.errors import InternalFailure, InvalidOperation, NotConfigured, Unavailable
 from sojourn.handshake import (
     MESSAGES,
@@ -415,3 +418,24 @@ def test_wrong_settings_are_named(make: Any) -> None:
 def test_wrong_identities_are_our_own_mistake(make: Any) -> None:
     with pytest.raises(InvalidOperation):
         make()
+
+
+def test_the_example_of_the_reference_is_what_is_sent() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "mesh.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^(?:dialler|acceptor): +([0-9a-f]+)$", text, re.MULTILINE)
+    left, right = dialler(), acceptor()
+    hello = sent(left.handle(Connected(), 0.0))
+    right.handle(Connected(), 0.0)
+    challenge = sent(right.handle(BytesReceived(hello), 0.0))
+    proof = sent(left.handle(BytesReceived(challenge), 0.0))
+    right.handle(BytesReceived(proof), 0.0)
+    welcome = sent(right.handle(Admitted(), 0.0))
+    assert documented == [octets.hex() for octets in (hello, challenge, proof, welcome)]
+
+
+def test_every_refusal_and_control_message_is_in_the_reference() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "mesh.md").read_text(encoding="utf-8")
+    names = [reason.value for reason in RefusalReason] + [
+        message.__name__ for message in get_args(mesh.MeshControl)
+    ]
+    assert [name for name in names if f"`{name}`" not in text] == []
