@@ -14,15 +14,18 @@ from sojourn.control import ErrorBody
 from sojourn.errors import NotConfigured, ProtocolError
 
 __all__ = [
+    "Announce",
     "Call",
     "CallResult",
     "Credit",
     "Goodbye",
+    "HandoffTimes",
     "MarkerTaken",
     "MeshControl",
     "Ping",
     "Pong",
     "RequestsLost",
+    "RouteNotice",
     "SealRefused",
     "decode_mesh",
     "encode_mesh",
@@ -94,13 +97,46 @@ class RequestsLost(_MeshControl):
 
 
 class MarkerTaken(_MeshControl):
-    """Answer to a path marker (B9.4), sent to its origin by the node that took it: here new messages go."""
+    """Answer to a path marker (B9.4), sent to its origin by the node that took it: here new messages go.
 
-    operation_high: int
-    operation_low: int
+    The owner generation is one that is committed for sure: a node that only stages the object answers with
+    the source's.
+    """
+
+    number: int
     key: bytes
-    rid: bytes
-    generation: int
+    kind: int
+    object_generation: int
+    owner_generation: int
+    lease_generation: int
+
+
+class RouteNotice(_MeshControl):
+    """The sender of this message owns the object: answer to a record that was sent to it on placement alone,
+    before the object existed."""
+
+    key: bytes
+    kind: int
+    object_generation: int
+    owner_generation: int
+    lease_generation: int
+
+
+class Announce(_MeshControl):
+    """The sender's node descriptor, as `docs/reference/rows.md` stores it: first message on a link, and again
+    whenever it changes."""
+
+    descriptor: bytes
+
+
+class HandoffTimes(_MeshControl):
+    """When the target of a relocation opened dispatch and ran the first turn (CLOCK_MONOTONIC ns of its
+    machine, B10.7). For figures only: a source never waits for it to decide anything (R4.6.4)."""
+
+    relocation_high: int
+    relocation_low: int
+    opened_ns: int
+    first_turn_ns: int
 
 
 class SealRefused(_MeshControl):
@@ -114,7 +150,18 @@ class SealRefused(_MeshControl):
 
 
 MeshControl: TypeAlias = (
-    Credit | Ping | Pong | Goodbye | Call | CallResult | RequestsLost | MarkerTaken | SealRefused
+    Credit
+    | Ping
+    | Pong
+    | Goodbye
+    | Call
+    | CallResult
+    | RequestsLost
+    | MarkerTaken
+    | RouteNotice
+    | Announce
+    | HandoffTimes
+    | SealRefused
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,0 +1,450 @@
+"""The relocation coordinator of a node: starts moves, takes them in, and gives each driver its news.
+
+Owns which handoffs there are, by identity and by number, and everything around a handoff that is not the
+machine's: eligibility, budgets, a second identity for one object, notices to senders, figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sojourn import mesh
+from sojourn.control import Opened
+from sojourn.errors import InvalidOperation, ProtocolError, SojournError, Unavailable
+from sojourn.frames import parse_record_header
+from sojourn.handoff import events
+from sojourn.handoff.rivals import holds_object, judge_rivals
+from sojourn.handoff.source import SourcePlan
+from sojourn.handoff.target import TargetPlan
+from sojourn.handoff.terms import FAILURE_REQUEST, HandoffIdentity, HandoffOptions, stale_failure
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
+from sojourn.location import StoreUnavailable
+from sojourn.placement import PlacementQuery, choose_node
+from sojourn.rows import NodeDescriptor
+from sojourn.wire import (
+    InstanceSpotIdentity,
+    MessageFollow,
+    RelocationCutover,
+    RelocationData,
+    RelocationFailed,
+    RelocationPrepare,
+    RelocationReady,
+    RelocationState,
+    TargetFence,
+    decode_command,
+)
+from sojourn.workers.budget import Budget
+from sojourn.workers.following import Following
+from sojourn.workers.handoff_wire import HandoffWire, identity_of, manifest_of, object_key_of, row_facts
+from sojourn.workers.host_move import MoveResult
+from sojourn.workers.link import Link
+from sojourn.workers.objects import LocalObject, Place
+from sojourn.workers.source_driver import SourceDriver, is_follow
+from sojourn.workers.stream import Piece
+from sojourn.workers.target_driver import TargetDriver
+
+if TYPE_CHECKING:
+    from sojourn.workers.supervisor import Supervisor
+
+__all__ = ["Coordinator"]
+
+TIMES_WAIT_S = 0.25
+"""How long a finished move waits for the target's figures (B10.7) before it is reported without them."""
+
+
+class Coordinator:
+    """Every handoff of one node, as source and as target."""
+
+    def __init__(self, node: Supervisor) -> None:
+        self._node = node
+        options = node.options
+        self.options = HandoffOptions(
+            cutover_wait_s=options.relocation_cutover_wait_ms / 1000,
+            commit_reserve_s=options.relocation_commit_reserve_ms / 1000,
+            seal_time_min_s=options.relocation_seal_reserve_ms / 1000,
+            follow_duration_s=options.follow_duration_ms / 1000,
+            ended_memory_s=options.ended_identity_keep_ms / 1000,
+        )
+        self.following = Following(node)
+        self.budget = Budget(options.relocation_in_flight_bytes, options.relocation_node_in_flight_bytes)
+        self.sources: dict[HandoffIdentity, SourceDriver] = {}
+        self.targets: dict[HandoffIdentity, TargetDriver] = {}
+        self._numbers: dict[int, SourceDriver] = {}
+        self._next_number = 1
+        self._times: dict[tuple[int, int], asyncio.Future[mesh.HandoffTimes]] = {}
+        self._moving: dict[ObjectKey, asyncio.Task[MoveResult]] = {}
+
+    # starting a move ----------------------------------------------------------------------------
+
+    async def move(self, key: ObjectKey, to: bytes | None, deadline_s: float) -> MoveResult:
+        """Move one object of this node, to a named node or to the best one.
+
+        A move of the object that is under way is shared when it goes to the same node (B10.4); a cancelled
+        caller ends only its own wait.
+
+        Raises:
+            InvalidOperation: the object is not here, or is moving elsewhere.
+        """
+        held = self._node.router.objects.get(key)
+        if held is None or held.place not in (Place.ACTIVE, Place.SOURCE):
+            raise InvalidOperation(f"{describe_key(key)} is not on this node", object_id=describe_key(key))
+        return await self._share(held, to, None, self._node.loop.time() + deadline_s)
+
+    async def move_unit(self, held: LocalObject, version: int, deadline: float) -> MoveResult:
+        """Move one unit of a host move (B10.3)."""
+        try:
+            return await self._share(held, None, version, deadline)
+        except SojournError as error:
+            return MoveResult("failed", "RelocationFailed", str(error))
+
+    async def _share(
+        self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
+    ) -> MoveResult:
+        task = self._moving.get(held.key)
+        if task is None:
+            task = self._node.loop.create_task(self._move(held, to, version, deadline))
+            self._moving[held.key] = task
+            task.add_done_callback(lambda _: self._moving.pop(held.key, None))
+        return await asyncio.shield(task)
+
+    async def _move(
+        self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
+    ) -> MoveResult:
+        node = self._node
+        if to == node.run.rid:
+            return MoveResult("moved", target=to.decode("utf-8", "backslashreplace"))
+        if held.policy == "disabled":
+            return MoveResult(
+                "failed", "RelocationDisabled", f"{held.stable_type} is declared with policy='disabled'"
+            )
+        try:
+            target = self._choose(held, to, version)
+            link = await self._prepare(held, target, deadline)
+            driver = await self._make_driver(held, target, deadline)
+        except StoreUnavailable as error:
+            return MoveResult("failed", "StoreUnavailable", str(error))
+        except TimeoutError:
+            return MoveResult(
+                "failed", "DeadlineExceeded", "the deadline passed before the object was sealed"
+            )
+        except SojournError as error:
+            return MoveResult("failed", "TargetUnavailable", str(error))
+        if driver is None:
+            return MoveResult("failed", "RelocationFailed", f"{describe_key(held.key)} changed meanwhile")
+        if link.closing or held.place is not Place.ACTIVE:
+            self.source_forgotten(driver)
+            return MoveResult("failed", "TargetUnavailable", f"the link to {target.run} broke")
+        node.count("relocations_started")
+        driver.begin(link)
+        result = await driver.outcome
+        node.count(f"relocations_{result.outcome}")
+        return await self._with_times(driver, result)
+
+    def _choose(self, held: LocalObject, to: bytes | None, version: int | None) -> NodeDescriptor:
+        node = self._node
+        query = PlacementQuery(
+            held.key,
+            ObjectKind(held.kind),
+            held.stable_type,
+            policy=held.policy,
+            application_version=node.application_version if version is None else version,
+            wave=node.config.wave,
+            connected=node.connected_runs(),
+            excluded=(node.run,),
+        )
+        return choose_node(query, node.roster.nodes(), to=to).require(query)
+
+    async def _prepare(self, held: LocalObject, target: NodeDescriptor, deadline: float) -> Link:
+        """Everything that may wait, while the object still works: link, budget, own marker (B9.4, R5.3)."""
+        node = self._node
+        async with asyncio.timeout_at(deadline - self.options.seal_time_min_s):
+            await node.connect(target.run)
+            await self.budget.wait_room(target.run)
+            await self.following.own_marker_back(held)
+        link = node.links.get(target.run)
+        if link is None:
+            raise Unavailable(f"there is no connection to node {target.run}", applied="no")
+        return link
+
+    async def _make_driver(
+        self, held: LocalObject, target: NodeDescriptor, deadline: float
+    ) -> SourceDriver | None:
+        node = self._node
+        found = await node.directory.read(held.key)
+        if (
+            found is None
+            or found.row.owner != node.owner
+            or found.row.object_generation != held.object_generation
+            or held.place is not Place.ACTIVE
+        ):
+            return None
+        identity = HandoffIdentity(
+            (secrets.randbits(64) | 1, secrets.randbits(64)),
+            1,
+            node.owner_id,
+            node.lease_generation,
+            node.run,
+            found.version,
+        )
+        row = found.row
+        fence = TargetFence(target.rid, target.generation, target.owner_id, target.lease_generation)
+        kind = ObjectKind(held.kind)
+        wire = HandoffWire.of_source(
+            identity, fence, held.key, kind, held.stable_type, row.object_generation, row.owner_generation
+        )
+        plan = SourcePlan(identity, target.run, row.object_generation, row.owner_generation, deadline)
+        driver = SourceDriver(node, held, self._number(), found, plan, wire, self.options)
+        self.sources[identity] = driver
+        self._numbers[driver.number] = driver
+        return driver
+
+    def _number(self) -> int:
+        self._next_number += 1
+        return self._next_number
+
+    def would_block(self, units: list[LocalObject], version: int) -> list[dict[str, str]]:
+        """What a host move would leave here, and why, without moving anything (B10.6)."""
+        blocked: list[dict[str, str]] = []
+        for held in units:
+            reason, detail = "", ""
+            if held.policy == "disabled":
+                reason, detail = "RelocationDisabled", f"{held.stable_type} never moves"
+            else:
+                try:
+                    self._choose(held, None, version)
+                except SojournError as error:
+                    reason, detail = "TargetUnavailable", str(error)
+            if reason:
+                blocked.append({"object": describe_key(held.key), "reason": reason, "detail": detail})
+        return blocked
+
+    def safe_to_shutdown(self) -> bool:
+        """No object, no follow route and no resend window is left here (B10.5)."""
+        return not self.sources and not self._node.router.objects
+
+    # figures ------------------------------------------------------------------------------------
+
+    async def _with_times(self, driver: SourceDriver, result: MoveResult) -> MoveResult:
+        """Add the interruption to the result of a move, if the target's figures come in time."""
+        if result.outcome != "moved" or not driver.sealed_ns:
+            return result
+        relocation = driver.plan.identity.relocation_id
+        future = self._times.setdefault(relocation, self._node.loop.create_future())
+        try:
+            async with asyncio.timeout(TIMES_WAIT_S):
+                times = await future
+        except TimeoutError:
+            return result
+        finally:
+            self._times.pop(relocation, None)
+        ended_ns = times.first_turn_ns or times.opened_ns
+        return MoveResult(
+            result.outcome, result.reason, result.detail, result.target, max(0, ended_ns - driver.sealed_ns)
+        )
+
+    def times_arrived(self, message: mesh.HandoffTimes) -> None:
+        """The target's figures of one move."""
+        relocation = (message.relocation_high, message.relocation_low)
+        future = self._times.setdefault(relocation, self._node.loop.create_future())
+        if not future.done():
+            future.set_result(message)
+            self._node.loop.call_later(60.0, self._times.pop, relocation, None)
+
+    def tell_times(self, driver: TargetDriver, opened: Opened) -> None:
+        """Send the figures of a move to its source."""
+        identity = driver.plan.identity
+        link = self._node.links.get(identity.source)
+        if link is not None:
+            high, low = identity.relocation_id
+            link.send_control(mesh.HandoffTimes(high, low, time.monotonic_ns(), opened.first_turn_ns))
+
+    def first_turn(self, opened: Opened) -> None:
+        """A figure that came without a call."""
+
+    # frames from links --------------------------------------------------------------------------
+
+    def contract_arrived(self, link: Link, parts: Sequence[Piece], deadline_ms: int) -> None:
+        """One contract record; malformed ones end the link (ProtocolError)."""
+        command = decode_command(parts[0], parts[1:])
+        if isinstance(command, RelocationState):
+            driver = self.targets.get(identity_of(command.identity))
+            if driver is not None:
+                driver.handle(
+                    events.ChunkArrived(command.chunk_ordinal, command.chunk_data, link.connection_id)
+                )
+        elif isinstance(command, RelocationData):
+            driver = self.targets.get(identity_of(command.identity))
+            if driver is not None:
+                driver.relay_arrived(bytes(command.record), link)
+        elif isinstance(command, RelocationCutover):
+            driver = self.targets.get(identity_of(command.identity))
+            if driver is not None:
+                driver.handle(
+                    events.CutoverArrived(
+                        command.boundary_record_count, command.boundary_checksum_crc32c, link.connection_id
+                    )
+                )
+        elif isinstance(command, RelocationPrepare):
+            self._restore_requested(link, command, deadline_ms)
+        elif isinstance(command, RelocationReady):
+            source = self.sources.get(identity_of(command.identity))
+            if source is not None:
+                source.handle(events.RelayReadyReceived(link.connection_id))
+        elif isinstance(command, RelocationFailed):
+            source = self.sources.get(identity_of(command.identity))
+            if source is not None:
+                source.handle(events.RelocationFailedReceived(int(command.failure_code), link.connection_id))
+        elif isinstance(command, MessageFollow):
+            self._node.follow_noticed(command.envelope)
+        else:
+            raise ProtocolError(f"{type(command).__name__} is not expected on this link")
+
+    # taking a move in ---------------------------------------------------------------------------
+
+    def _restore_requested(self, link: Link, command: RelocationPrepare, deadline_ms: int) -> None:
+        identity = identity_of(command.identity)
+        event = events.RestoreRequested(manifest_of(command), link.connection_id)
+        known = self.targets.get(identity)
+        if known is not None:
+            known.repeated(event, link)
+            return
+        node = self._node
+        key = object_key_of(command.object)
+        wire = HandoffWire(command.identity, command.target, command.object)
+        ends_at = node.loop.time() + deadline_ms / 1000
+        plan = TargetPlan(identity, key, node.run, ends_at)
+        kind = ObjectKind.ACTOR if key[:1] == b"a" else ObjectKind.INSTANCE_SPOT
+        stable_type = command.object.instance_type if isinstance(command.object, InstanceSpotIdentity) else ""
+        held = LocalObject(key, kind, stable_type, Place.TARGET)
+        held.object_generation = command.object.object_generation
+        driver = TargetDriver(node, held, self._number(), plan, wire, self.options)
+        self.targets[identity] = driver
+        refusal = self._refusal(link, command, deadline_ms)
+        if refusal is not None:
+            node.log("restore_refused", "info", object_id=describe_key(key), reason=refusal)
+            refused = events.RestoreRefused(FAILURE_REQUEST, link.connection_id)
+            driver.begin(link, refused, command.payload_total_length)
+            return
+        older = self._rival(key, driver)
+        if older is None:
+            current = node.router.objects.get(key)
+            if current is not None and current.place is Place.ACTIVE:
+                stale = events.RestoreRefused(stale_failure(key), link.connection_id)
+                driver.begin(link, stale, command.payload_total_length)
+                return
+            driver.begin(link, event, command.payload_total_length)
+        else:
+            node.start(self._settle_rivals(older, driver, link, event, command.payload_total_length))
+
+    def _refusal(self, link: Link, command: RelocationPrepare, deadline_ms: int) -> str | None:
+        """Version and run are checked again at Restore (B8.1)."""
+        node = self._node
+        fence = command.identity.coordinator_fence
+        if NodeRun(fence.node_rid, fence.node_generation) != link.peer:
+            return "the coordinator fence names another run than the link"
+        if NodeRun(command.target.node_rid, command.target.node_generation) != node.run:
+            return "the request is for another run"
+        if not deadline_ms:
+            return "the request carries no deadline"
+        if not node.admission_open():
+            return "this node's lease is not confirmed"
+        descriptor = node.descriptor()
+        if not node.takes_new_objects:
+            return f"this node is {descriptor.state.value}"
+        if command.application_version != node.application_version:
+            return (
+                f"this node runs application version {node.application_version}, "
+                f"not {command.application_version}"
+            )
+        return None
+
+    def _rival(self, key: ObjectKey, newcomer: TargetDriver) -> TargetDriver | None:
+        for driver in self.targets.values():
+            if driver is not newcomer and driver.plan.key == key and holds_object(driver.machine):
+                return driver
+        return None
+
+    async def _settle_rivals(
+        self,
+        older: TargetDriver,
+        newcomer: TargetDriver,
+        link: Link,
+        event: events.RestoreRequested,
+        length: int,
+    ) -> None:
+        """Two identities for one object here: the row says which lives (B8.16)."""
+        key = older.plan.key
+        try:
+            row = row_facts(await self._node.directory.read(key))
+        except SojournError:
+            newcomer.begin(link, events.RestoreRefused(FAILURE_REQUEST, link.connection_id), length)
+            return
+        if not holds_object(older.machine):
+            newcomer.begin(link, event, length)
+            return
+        verdict = judge_rivals(row, older.machine, newcomer.plan.identity)
+        if verdict.newcomer_lives:
+            newcomer.begin(link, event, length)
+        else:
+            newcomer.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id), length)
+        if not verdict.older_lives:
+            older.heir = newcomer if verdict.newcomer_lives else None
+            older.handle(events.RivalPreferred())
+
+    # news for drivers ---------------------------------------------------------------------------
+
+    def bulk_arrived(self, number: int, last: bool, chunk: memoryview) -> None:
+        """A piece of a captured payload came from a worker."""
+        driver = self._numbers.get(number)
+        if driver is not None:
+            driver.bulk_arrived(last, chunk)
+
+    def worker_lost(self, held: LocalObject) -> None:
+        """The worker of a moving object ended."""
+        staging = held.staging
+        if isinstance(staging, SourceDriver | TargetDriver):
+            staging.worker_lost()
+
+    def link_up(self, link: Link) -> None:
+        """A new connection to a run stands."""
+        for source in list(self.sources.values()):
+            if source.plan.target == link.peer:
+                source.link_up(link)
+
+    def link_down(self, link: Link) -> list[bytes]:
+        """A connection broke. Returns the unsent records that are not follow frames of a handoff."""
+        rest: list[bytes] = []
+        followed: dict[ObjectKey, list[bytes]] = {}
+        for body in link.unsent:
+            key = parse_record_header(body).key
+            held = self._node.router.objects.get(key)
+            if is_follow(body) and held is not None and isinstance(held.staging, SourceDriver):
+                followed.setdefault(key, []).append(body)
+            else:
+                rest.append(body)
+        for source in list(self.sources.values()):
+            if source.plan.target == link.peer:
+                source.link_down(link, tuple(followed.get(source.key, ())))
+        for target in list(self.targets.values()):
+            if target.plan.identity.source == link.peer:
+                target.link_down(link)
+        return rest
+
+    def run_gone(self, run: NodeRun) -> None:
+        """A run ended for certain: its lease is over, or another run of its RID stands."""
+        for source in list(self.sources.values()):
+            if source.plan.target == run:
+                source.handle(events.TargetRunGone())
+
+    def source_forgotten(self, driver: SourceDriver) -> None:
+        """A source has nothing left to do."""
+        self.sources.pop(driver.plan.identity, None)
+        self._numbers.pop(driver.number, None)
+
+    def target_forgotten(self, driver: TargetDriver) -> None:
+        """A target has nothing left to remember."""
+        self.targets.pop(driver.plan.identity, None)

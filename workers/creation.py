@@ -1,0 +1,306 @@
+"""Making objects: Instance Spots by their first message, Actors by an explicit call (B2.1, B2.2).
+
+Owns the way from "nobody has this object" to an open object in a worker, and what the records that
+came meanwhile get when it does not work out. Store rows are the directory's business, dispatch the
+worker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sojourn.control import Created, CreateObject, DropObject, OpenObject, RegistryEntry
+from sojourn.errors import (
+    AlreadyExists,
+    NotConfigured,
+    NotFound,
+    Rejected,
+    SojournError,
+    Unavailable,
+    error_from_fields,
+)
+from sojourn.frames import FLAG_INTENT, RecordHeader, parse_record_header
+from sojourn.ids import ObjectKey, ObjectKind, describe_key, key_id, spot_key
+from sojourn.workers.admission import admission_frame, read_admission
+from sojourn.workers.directory import CreatedRow, OwnedElsewhere
+from sojourn.workers.lanes import Creditor
+from sojourn.workers.objects import LocalObject, Place
+from sojourn.workers.router import lost_error
+
+if TYPE_CHECKING:
+    from sojourn.workers.supervisor import Supervisor
+
+__all__ = ["Creation"]
+
+
+class Creation:
+    """Every creation under way on one node."""
+
+    def __init__(self, node: Supervisor) -> None:
+        self._node = node
+        self._next_worker = 0
+        self._entry: LocalObject | None = None
+
+    def pick_worker(self) -> int:
+        """The slot for a new object: the ready worker that holds the fewest."""
+        counts = self._node.object_counts
+        ready = [slot for slot in self._node.lanes if slot in counts]
+        if not ready:
+            raise Unavailable("no worker of this node is ready", applied="no")
+        self._next_worker += 1
+        start = self._next_worker % len(ready)
+        return min(ready[start:] + ready[:start], key=counts.__getitem__)
+
+    def registered(self, stable_type: str, kind: int) -> RegistryEntry:
+        """What the application registered under a stable type.
+
+        Raises:
+            NotConfigured: nothing, or something of another kind.
+        """
+        entry = self._node.registry.get(stable_type)
+        if entry is None or entry.kind != kind:
+            known = ", ".join(sorted(self._node.registry)) or "none"
+            raise NotConfigured(
+                f"this node's application has no {ObjectKind(kind).name.lower()} type {stable_type!r} "
+                f"(registered: {known})"
+            )
+        return entry
+
+    # first message ------------------------------------------------------------------------------
+
+    def first_record(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+        """A record for an object this node does not hold: make it, or find out who has it."""
+        held = LocalObject(header.key, header.object_kind, header.stable_type.decode(), Place.CREATING)
+        held.waiting = [(body, header, creditor)]
+        self._node.router.objects[header.key] = held
+        self._node.start(self._settle(held, header))
+
+    async def _settle(self, held: LocalObject, header: RecordHeader) -> None:
+        """Find out what the object is, and act on it; a move to this node may have taken its place meanwhile."""
+        node = self._node
+        wanted = bool(header.flags & FLAG_INTENT)
+        try:
+            entry = self.registered(held.stable_type, held.kind) if wanted else None
+            outcome: CreatedRow | OwnedElsewhere | None
+            if entry is not None and node.takes_new_objects:
+                outcome = await self._create(held, entry)
+            else:
+                found = await node.directory.owner_of(held.key)
+                again = wanted and (found is None or found.lost)
+                outcome = await self._elsewhere(held, header) if again else found
+        except SojournError as error:
+            if self._present(held):
+                self._give_up(held, error)
+            return
+        if not self._present(held):
+            return
+        if isinstance(outcome, CreatedRow):
+            assert entry is not None
+            await self._make(held, entry, outcome)
+        elif outcome is None:
+            name = describe_key(held.key)
+            self._give_up(held, NotFound(f"{name} does not exist", object_id=name))
+        elif outcome.lost or outcome.run == node.run:
+            await self._lost_here(held, outcome)
+        else:
+            await self._pass_on(held, outcome)
+
+    def _present(self, held: LocalObject) -> bool:
+        return self._node.router.objects.get(held.key) is held
+
+    async def _create(self, held: LocalObject, entry: RegistryEntry) -> CreatedRow | OwnedElsewhere:
+        """Become the owner; a row that names this run although the object is not here is lost first (B6.8)."""
+        directory = self._node.directory
+        outcome = await directory.create(held.key, entry)
+        if isinstance(outcome, OwnedElsewhere) and outcome.run == self._node.run and self._present(held):
+            found = await directory.read(held.key)
+            if found is not None and found.row.owner == self._node.owner and await directory.lose(found):
+                self._node.log("object_lost", "error", object_id=describe_key(held.key))
+                outcome = await directory.create(held.key, entry)
+        return outcome
+
+    async def _elsewhere(self, held: LocalObject, header: RecordHeader) -> OwnedElsewhere:
+        """This node takes nothing new: choose another for the object, as its sender would have."""
+        route = await self._node.resolve(held.key, header)
+        return OwnedElsewhere(route.run, held.kind, 0, 0, b"", lost=False)
+
+    async def _lost_here(self, held: LocalObject, owner: OwnedElsewhere) -> None:
+        """The row is lost, or names this run for an object that is not here (B6.8)."""
+        if not owner.lost:
+            found = await self._node.directory.read(held.key)
+            if found is not None and found.row.owner == self._node.owner:
+                await self._node.directory.lose(found)
+        self._give_up(held, lost_error(held.key))
+
+    async def _make(self, held: LocalObject, entry: RegistryEntry, row: CreatedRow) -> None:
+        node = self._node
+        held.worker = self.pick_worker()
+        held.policy = entry.policy
+        held.settle(row.object_generation, row.owner_generation, node.run, node.lease_generation)
+        answer = node.pool.call(
+            held.worker,
+            lambda call: CreateObject(
+                call,
+                held.key,
+                held.kind,
+                held.stable_type,
+                row.object_generation,
+                row.owner_generation,
+                opened=True,
+            ),
+        )
+        # The IPC keeps order: records may follow at once and wait in the mailbox until the instance stands.
+        self._open(held)
+        error = await self._failure(answer)
+        if error is not None:
+            node.forget(held)
+            await node.directory.remove(held.key, row.version)
+
+    async def _failure(self, answer: asyncio.Future[Any]) -> SojournError | None:
+        try:
+            created = await answer
+        except SojournError as error:
+            return error
+        assert isinstance(created, Created)
+        if created.error is None:
+            return None
+        return error_from_fields(created.error.kind, created.error.fields)
+
+    def _open(self, held: LocalObject) -> None:
+        held.place = Place.ACTIVE
+        self._node.count_object(held.worker, +1)
+        self._drain(held)
+
+    def _drain(self, held: LocalObject) -> None:
+        waiting, held.waiting = held.waiting or [], None
+        for body, header, creditor in waiting:
+            self._node.router.to_object(held, body, header, creditor, None)
+
+    async def _pass_on(self, held: LocalObject, owner: OwnedElsewhere) -> None:
+        """Another node has it: what came here is followed there, in order; the entry stays for a while."""
+        try:
+            await self._node.connect(owner.run)
+        except SojournError as error:
+            if self._present(held):
+                self._give_up(held, error)
+            return
+        if not self._present(held):
+            return
+        held.object_generation = owner.object_generation
+        held.owner_generation = owner.owner_generation
+        held.fence = owner.fence
+        self._node.install_follow(held, owner.run)
+        self._drain(held)
+
+    def _give_up(self, held: LocalObject, error: SojournError) -> None:
+        node = self._node
+        node.router.objects.pop(held.key, None)
+        waiting, held.waiting = held.waiting or [], None
+        for body, header, creditor in waiting:
+            if creditor is not None:
+                creditor.give_back(1, len(body))
+            node.fail_record(body, header, error)
+
+    # explicit creation --------------------------------------------------------------------------
+
+    async def create_actor(
+        self, key: ObjectKey, stable_type: str, content_type: str, arguments: bytes
+    ) -> dict[str, int]:
+        """Make an Actor in this node's Entry Spot (B2.2): factory, admission, then the row.
+
+        Raises:
+            AlreadyExists: an object with this id is alive.
+            Rejected: the Entry Spot said no.
+            Unavailable: the owner of the id died and its lease is not over, or this node takes nothing new.
+            NotConfigured: the type is not registered here.
+        """
+        node = self._node
+        entry = self.registered(stable_type, ObjectKind.ACTOR)
+        if not node.takes_new_objects:
+            raise Unavailable(f"node {node.run} takes no new objects now ({node.state})", applied="no")
+        if key in node.router.objects and node.router.objects[key].place is not Place.FOLLOW:
+            raise AlreadyExists(f"{describe_key(key)} exists", object_id=describe_key(key))
+        held = LocalObject(key, ObjectKind.ACTOR, stable_type, Place.CREATING)
+        held.waiting = []
+        held.policy = entry.policy
+        previous = node.router.objects.get(key)
+        node.router.objects[key] = held
+        try:
+            held.worker = self.pick_worker()
+            error = await self._failure(
+                node.pool.call(
+                    held.worker,
+                    lambda call: CreateObject(
+                        call, key, ObjectKind.ACTOR, stable_type, 0, 0, False, content_type, arguments
+                    ),
+                )
+            )
+            if error is not None:
+                raise error
+            row = await self._commit(held, entry)
+        except BaseException as error:
+            if held.worker >= 0:
+                node.pool.control(held.worker, DropObject(key, ""))
+            if previous is not None:
+                node.router.objects[key] = previous
+            if isinstance(error, SojournError):
+                self._give_up(held, error)
+            raise
+        held.settle(row.object_generation, row.owner_generation, node.run, node.lease_generation)
+        node.lanes[held.worker].deliver_ordered(
+            node.pool.encode(OpenObject(0, key, row.owner_generation, 0, row.object_generation))
+        )
+        self._open(held)
+        return {"object_generation": row.object_generation, "owner_generation": row.owner_generation}
+
+    # the Entry Spot -----------------------------------------------------------------------------
+
+    async def create_entry_spot(self) -> None:
+        """Make the node's Entry Spot, if the application declares one (B1.4): it lives in the first worker."""
+        node = self._node
+        entry = next((e for e in node.registry.values() if e.kind == ObjectKind.ENTRY_SPOT), None)
+        if entry is None:
+            return
+        key = spot_key(f"entry:{node.run}"[:200])
+        held = LocalObject(key, ObjectKind.ENTRY_SPOT, entry.stable_type, Place.ACTIVE)
+        held.policy = "disabled"
+        held.worker = 0
+        held.settle(1, 1, node.run, node.lease_generation)
+        answer = node.pool.call(
+            0,
+            lambda call: CreateObject(call, key, ObjectKind.ENTRY_SPOT, entry.stable_type, 1, 1, True),
+        )
+        error = await self._failure(answer)
+        if error is not None:
+            raise error
+        self._entry = held if entry.has_admission else None
+
+    async def _admitted(self, key: ObjectKey, stable_type: str) -> bool:
+        """Ask the Entry Spot's `on_create_actor` (B2.2)."""
+        held = self._entry
+        if held is None:
+            return True
+        node = self._node
+        if held.worker not in node.object_counts:
+            raise Unavailable("the Entry Spot of this node was lost with its worker", applied="no")
+        route, reply = node.own_request()
+        body = admission_frame(node.source_prefix, held, route, key_id(key), stable_type)
+        node.lanes[held.worker].deliver(body, parse_record_header(body), None)
+        async with asyncio.timeout(node.options.hook_deadline_ms / 1000):
+            return read_admission(await reply)
+
+    async def _commit(self, held: LocalObject, entry: RegistryEntry) -> CreatedRow:
+        node = self._node
+        if not await self._admitted(held.key, entry.stable_type):
+            raise Rejected(
+                f"the Entry Spot of {node.run} rejected {describe_key(held.key)}",
+                object_id=describe_key(held.key),
+            )
+        outcome = await node.directory.create(held.key, entry)
+        if isinstance(outcome, OwnedElsewhere):
+            raise AlreadyExists(
+                f"{describe_key(held.key)} exists on node {outcome.run}", object_id=describe_key(held.key)
+            )
+        assert isinstance(outcome, CreatedRow)
+        return outcome

@@ -1,0 +1,185 @@
+"""Message Follow and path markers of one node (R10, B9).
+
+Owns how a record is sent on to where its object went, how original senders are told, and this node's own
+markers with what waits behind them. Who follows what is decided by the handoff machines and by creation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from sojourn import frames
+from sojourn.errors import Unavailable
+from sojourn.frames import FLAG_ACTIVATE, FLAG_FOLLOW, FLAG_REQUEST, RecordHeader, parse_record_header
+from sojourn.ids import NodeRun, ObjectKind, describe_key, key_id
+from sojourn.wire import (
+    ActorRef,
+    ActorRouteFence,
+    MessageFollow,
+    OperationId,
+    SpotRef,
+    SpotRouteFence,
+    encode_command,
+)
+from sojourn.wire.companion_commands import MessageFollowEnvelope
+from sojourn.workers.objects import LocalObject, route_fence
+from sojourn.workers.routes import Route
+
+if TYPE_CHECKING:
+    from sojourn.workers.supervisor import Supervisor
+
+__all__ = ["Following"]
+
+
+class Following:
+    """See the module text."""
+
+    def __init__(self, node: Supervisor) -> None:
+        self._node = node
+        self._own_markers: dict[int, LocalObject] = {}
+        self._marker_waiters: list[asyncio.Future[None]] = []
+
+    async def own_marker_back(self, held: LocalObject) -> None:
+        """No seal while this node's own marker for the object is out (B9.4)."""
+        while self._node.senders.marker_out(held.key) or held.behind is not None:
+            waiter: asyncio.Future[None] = self._node.loop.create_future()
+            self._marker_waiters.append(waiter)
+            await waiter
+
+    def marker_back(self) -> None:
+        """A marker of this node ended: moves that wait for one look again."""
+        waiters, self._marker_waiters = self._marker_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # own markers (B9.4) -------------------------------------------------------------------------
+
+    def mark_own_path(self, held: LocalObject, last: NodeRun) -> int | None:
+        """Send a marker down this node's last path; arrivals wait in `behind` until it is back, 2 s at most."""
+        node = self._node
+        number = node.senders.send_own_marker(held.key, held.kind, last)
+        if number is None:
+            return None
+        held.behind = []
+        self._own_markers[number] = held
+        node.loop.call_later(node.options.marker_limit_ms / 1000, self._own_marker_overdue, number)
+        return number
+
+    def own_marker_taken(self, number: int) -> bool:
+        """The answer to one of this node's own markers; False when it is not one."""
+        held = self._own_markers.pop(number, None)
+        if held is None:
+            return False
+        self._node.router.release_behind(held)
+        self.marker_back()
+        return True
+
+    def _own_marker_overdue(self, number: int) -> None:
+        held = self._own_markers.get(number)
+        if held is not None:
+            self._node.log("marker_timeout", "warning", object_id=describe_key(held.key))
+            self.own_marker_taken(number)
+
+    # follow -------------------------------------------------------------------------------------
+
+    def send_followed(self, held: LocalObject, body: bytes, run: NodeRun) -> None:
+        """Message Follow (R10.1): send one record on to the run that has the object now."""
+        node = self._node
+        header = parse_record_header(body)
+        hops = header.hops + 1
+        if run == node.run:
+            current = node.router.objects.get(header.key)
+            if current is not None and current is not held:
+                node.router.to_object(current, body, header, None, None)
+                return
+        if hops <= frames.HOPS_MAX and node.send_to(
+            run, frames.set_hops(body, hops, FLAG_FOLLOW, FLAG_ACTIVATE)
+        ):
+            if header.flags & FLAG_REQUEST:
+                node.senders.followed(header.reply_route, run)
+            return
+        node.fail_record(
+            body,
+            header,
+            Unavailable(
+                f"{describe_key(held.key)} moved to {run} and the message could not be followed there "
+                f"(hop {hops})",
+                object_id=describe_key(held.key),
+                applied="no",
+            ),
+        )
+
+    def moved_away(self, held: LocalObject, run: NodeRun, owner_generation: int) -> None:
+        """The commit is known: this node's own senders go on by the same link (B9.4)."""
+        held.follow_run = run
+        fence = self._fence(held, run, owner_generation)
+        route = Route(
+            run,
+            held.kind,
+            held.object_generation,
+            owner_generation,
+            fence,
+            self._node.loop.time(),
+        )
+        if run != self._node.run:
+            self._node.senders.taken(held.key, route)
+
+    def _fence(self, held: LocalObject, run: NodeRun, owner_generation: int) -> bytes:
+        lease = self._lease_of(run)
+        return route_fence(held.key, held.kind, held.object_generation, run, owner_generation, lease)
+
+    def notice_passed_on(self, to: NodeRun, held: LocalObject, header: RecordHeader) -> None:
+        """Command 50 to a sender that took this node for the owner of what another node has."""
+        if held.follow_run is not None:
+            former = max(1, held.owner_generation - 1)
+            self.notice(to, held, header, held.follow_run, former, held.owner_generation)
+
+    def notice(
+        self,
+        to: NodeRun,
+        held: LocalObject,
+        header: RecordHeader,
+        run: NodeRun,
+        former_generation: int,
+        owner_generation: int,
+    ) -> None:
+        """Command 50 to an original sender whose record was followed (B9.2)."""
+        node = self._node
+        link = node.links.get(to)
+        if link is None:
+            return
+        notice = MessageFollow(
+            envelope=MessageFollowEnvelope(
+                source_route=_route(held, node.run, former_generation, node.lease_generation),
+                target_route=_route(held, run, owner_generation, self._lease_of(run)),
+                hop_count=min(header.hops + 1, frames.HOPS_MAX),
+                queued_messages=0,
+                queued_bytes=0,
+                original_operation=OperationId(header.operation_high, header.operation_low),
+                original_reply_route_id=header.reply_route,
+            )
+        )
+        link.send_contract(encode_command(notice))
+
+    def _lease_of(self, run: NodeRun) -> int:
+        descriptor = self._node.roster.get(run)
+        return descriptor.lease_generation if descriptor is not None else run.generation
+
+
+def _route(
+    held: LocalObject, run: NodeRun, owner_generation: int, lease_generation: int
+) -> ActorRouteFence | SpotRouteFence:
+    name = key_id(held.key)
+    if held.kind == ObjectKind.ACTOR:
+        return ActorRouteFence(
+            ActorRef(name, held.object_generation),
+            run.rid,
+            run.generation,
+            owner_generation,
+            lease_generation,
+        )
+    return SpotRouteFence(
+        SpotRef(name, held.object_generation), run.rid, run.generation, owner_generation, lease_generation
+    )

@@ -1,0 +1,172 @@
+"""Between the handoff machines' terms and the bytes of `wire.md`: identities, commands, row facts.
+
+Owns the conversions both drivers share. Knows nothing about connections or time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sojourn.handoff.terms import HandoffIdentity, Manifest, RowFacts
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key, key_id, spot_key
+from sojourn.ownership import VersionedRow
+from sojourn.rows import MarkOutcome, RowState
+from sojourn.wire import (
+    ActorIdentity,
+    CoordinatorFence,
+    InstanceSpotIdentity,
+    RelocationCutover,
+    RelocationData,
+    RelocationFailed,
+    RelocationId,
+    RelocationIdentity,
+    RelocationPrepare,
+    RelocationReady,
+    RelocationState,
+    TargetFence,
+    encode_command,
+)
+from sojourn.wire.blocks import ObjectIdentity
+from sojourn.wire.results import FailureCode
+
+__all__ = ["HandoffWire", "identity_of", "manifest_of", "object_key_of", "row_facts"]
+
+
+def identity_of(wire: RelocationIdentity) -> HandoffIdentity:
+    """The machines' identity of a wire identity."""
+    fence = wire.coordinator_fence
+    return HandoffIdentity(
+        (wire.relocation_id.high, wire.relocation_id.low),
+        wire.target_attempt_generation,
+        fence.owner_id,
+        fence.lease_generation,
+        NodeRun(fence.node_rid, fence.node_generation),
+        fence.expected_authority_store_version,
+    )
+
+
+def manifest_of(prepare: RelocationPrepare) -> Manifest:
+    """What command 40 says about the payload."""
+    return Manifest(
+        prepare.payload_total_length,
+        prepare.payload_chunk_count,
+        prepare.payload_checksum_crc32c,
+        prepare.application_version,
+    )
+
+
+def object_key_of(identity: ObjectIdentity) -> ObjectKey:
+    """The object key behind an object identity."""
+    if isinstance(identity, ActorIdentity):
+        return actor_key(identity.actor_id)
+    return spot_key(identity.spot_id)
+
+
+def row_facts(found: VersionedRow | None) -> RowFacts | None:
+    """What a row says about a handoff."""
+    if found is None:
+        return None
+    row = found.row
+    mark = row.relocation
+    return RowFacts(
+        found.version,
+        row.owner.run,
+        row.object_generation,
+        row.owner_generation,
+        None if mark is None else (mark.high, mark.low),
+        mark is not None and mark.outcome is MarkOutcome.FENCED,
+        row.state is RowState.LOST,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffWire:
+    """Makes every command of one handoff; the fields are what they have in common."""
+
+    identity: RelocationIdentity
+    target: TargetFence
+    object: ObjectIdentity
+
+    @classmethod
+    def of_source(
+        cls,
+        identity: HandoffIdentity,
+        target: TargetFence,
+        key: ObjectKey,
+        kind: ObjectKind,
+        stable_type: str,
+        object_generation: int,
+        owner_generation: int,
+    ) -> HandoffWire:
+        """What a source fixes when a handoff starts."""
+        wire = RelocationIdentity(
+            RelocationId(*identity.relocation_id),
+            identity.attempt,
+            CoordinatorFence(
+                identity.owner_id,
+                identity.lease_generation,
+                identity.source.rid,
+                identity.source.generation,
+                identity.expected_version,
+            ),
+        )
+        named: ObjectIdentity
+        if kind is ObjectKind.ACTOR:
+            named = ActorIdentity(key_id(key), object_generation, owner_generation)
+        else:
+            named = InstanceSpotIdentity(stable_type, key_id(key), object_generation)
+        return cls(wire, target, named)
+
+    def prepare(self, source: NodeRun, manifest: Manifest) -> list[bytes]:
+        """Command 40."""
+        return encode_command(
+            RelocationPrepare(
+                identity=self.identity,
+                target=self.target,
+                object=self.object,
+                source_node_rid=source.rid,
+                source_node_generation=source.generation,
+                payload_total_length=manifest.total_length,
+                payload_chunk_count=manifest.chunk_count,
+                payload_checksum_crc32c=manifest.checksum,
+                application_version=manifest.application_version,
+            )
+        )
+
+    def state_head(self, ordinal: int, length: int) -> bytes:
+        """Everything of command 52 before its chunk's bytes."""
+        (empty,) = encode_command(
+            RelocationState(identity=self.identity, object=self.object, chunk_ordinal=ordinal, chunk_data=b"")
+        )
+        return empty[:-4] + length.to_bytes(4, "big")
+
+    def data_head(self) -> bytes:
+        """Everything of command 31 before its frozen record."""
+        (empty,) = encode_command(RelocationData(identity=self.identity, object=self.object, record=b""))
+        return empty
+
+    def cutover(self, count: int, checksum: int) -> list[bytes]:
+        """Command 34."""
+        return encode_command(
+            RelocationCutover(
+                identity=self.identity,
+                object=self.object,
+                boundary_record_count=count,
+                boundary_checksum_crc32c=checksum,
+            )
+        )
+
+    def ready(self) -> list[bytes]:
+        """Command 30."""
+        return encode_command(RelocationReady(identity=self.identity, target=self.target, object=self.object))
+
+    def failed(self, code: int) -> list[bytes]:
+        """Command 53."""
+        return encode_command(
+            RelocationFailed(
+                identity=self.identity,
+                target=self.target,
+                object=self.object,
+                failure_code=FailureCode(code),
+            )
+        )

@@ -1,0 +1,206 @@
+"""Emptying a node: `relocate(mode, target_version, deadline)` over everything it holds (B10).
+
+Owns the host operation: who shares it, the order of its batches, what stops it and what its result names.
+One unit's move is the coordinator's business; where a unit goes is the placement's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sojourn.errors import InvalidOperation
+from sojourn.ids import ObjectKey, ObjectKind, describe_key
+from sojourn.rows import HostState
+from sojourn.workers.objects import LocalObject, Place
+
+__all__ = ["BLOCKED_REASONS", "HostMove", "MoveResult", "RelocateResult", "check_mode"]
+
+BLOCKED_REASONS = (
+    "TargetUnavailable",
+    "StoreUnavailable",
+    "RelocationDisabled",
+    "StateIncompatible",
+    "DeadlineExceeded",
+    "RelocationFailed",
+    "RuntimeNotReady",
+    "ShutdownRequested",
+    "OperationInProgress",
+)
+"""Every reason a `Blocked` result can have (B10.2)."""
+
+_STOPS = ("TargetUnavailable", "StoreUnavailable", "ShutdownRequested", "DeadlineExceeded")
+"""What stops later batches (B10.3)."""
+
+CONCURRENT_UNITS = 64
+"""Units of a batch moved at a time. It paces the work; the in-flight budgets pace the bytes (R5.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveResult:
+    """How one unit's move ended.
+
+    Attributes:
+        outcome: `moved`, `failed` or `in_doubt` (B8.10).
+        reason: one of `BLOCKED_REASONS` when it failed, with what happened in `detail`.
+        target: RID of the node it went to, or was meant to.
+        interruption_ns: seal to first turn on the target, 0 when unknown (B10.7).
+    """
+
+    outcome: str
+    reason: str = ""
+    detail: str = ""
+    target: str = ""
+    interruption_ns: int = 0
+
+
+@dataclass(slots=True)
+class RelocateResult:
+    """What `node.relocate()` returns: `Relocated`, or `Blocked` with one reason and every unit that stayed."""
+
+    outcome: str
+    reason: str = ""
+    moved: int = 0
+    stayed: list[dict[str, str]] = field(default_factory=list)
+    interruptions_ns: list[int] = field(default_factory=list)
+
+    def as_fields(self) -> dict[str, Any]:
+        """The result as builtins, for the way to another process."""
+        return {
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "moved": self.moved,
+            "stayed": self.stayed,
+            "interruptions_ns": self.interruptions_ns,
+        }
+
+
+def check_mode(mode: str, target_version: int | None, own_version: int) -> int:
+    """The application version targets must run, or refuse the combination before anything changes (B10.1).
+
+    Raises:
+        InvalidOperation: an unknown mode, or a version that does not fit it.
+    """
+    if mode == "PlannedMaintenance":
+        if target_version not in (None, own_version):
+            raise InvalidOperation(
+                f"PlannedMaintenance moves to nodes of this node's version {own_version}; "
+                f"for version {target_version} use mode='RollingUpdate'"
+            )
+        return own_version
+    if mode == "RollingUpdate":
+        if target_version is None or target_version <= own_version:
+            raise InvalidOperation(
+                f"RollingUpdate needs target_version greater than {own_version}, not {target_version}"
+            )
+        return target_version
+    raise InvalidOperation(f"unknown mode {mode!r}: use 'PlannedMaintenance' or 'RollingUpdate'")
+
+
+MoveUnit = Callable[[LocalObject, int, float], Awaitable[MoveResult]]
+
+
+class HostMove:
+    """The one host operation a node can run at a time."""
+
+    def __init__(
+        self,
+        objects: dict[ObjectKey, LocalObject],
+        move: MoveUnit,
+        set_state: Callable[[HostState], None],
+    ) -> None:
+        self._objects = objects
+        self._move = move
+        self._set_state = set_state
+        self._running: asyncio.Task[RelocateResult] | None = None
+        self._what: tuple[str, int] | None = None
+        self.shutting_down = False
+
+    async def relocate(self, state: HostState, mode: str, version: int, deadline: float) -> RelocateResult:
+        """Empty the node, or share the operation that already does (B10.4).
+
+        A cancelled caller ends only its own wait.
+        """
+        if self._running is not None and not self._running.done():
+            if self._what != (mode, version):
+                return RelocateResult("Blocked", "OperationInProgress")
+        else:
+            if state not in (HostState.SERVING, HostState.RELOCATED):
+                return RelocateResult("Blocked", "RuntimeNotReady")
+            self._what = (mode, version)
+            self._running = asyncio.create_task(self._run(version, deadline))
+        return await asyncio.shield(self._running)
+
+    def units(self) -> list[LocalObject]:
+        """Everything here that a host move has to move: Actors first, then Instance Spots (B10.3)."""
+        held = [unit for unit in self._objects.values() if unit.place in (Place.ACTIVE, Place.SOURCE)]
+        return sorted(held, key=lambda unit: unit.kind == ObjectKind.INSTANCE_SPOT)
+
+    async def _run(self, version: int, deadline: float) -> RelocateResult:
+        self._set_state(HostState.RELOCATING)
+        result = RelocateResult("Relocated")
+        stays: set[ObjectKey] = set()
+        try:
+            while result.reason not in _STOPS:
+                batch = self._next_batch(stays)
+                if not batch:
+                    break
+                await self._move_batch(batch, version, deadline, result, stays)
+        finally:
+            if result.stayed:
+                result.outcome = "Blocked"
+                self._set_state(HostState.SERVING)
+            else:
+                self._set_state(HostState.RELOCATED)
+        return result
+
+    def _next_batch(self, stays: Iterable[ObjectKey]) -> list[LocalObject]:
+        left = [unit for unit in self.units() if unit.key not in stays]
+        actors = [unit for unit in left if unit.kind == ObjectKind.ACTOR]
+        return actors or left
+
+    async def _move_batch(
+        self,
+        batch: list[LocalObject],
+        version: int,
+        deadline: float,
+        result: RelocateResult,
+        stays: set[ObjectKey],
+    ) -> None:
+        units = iter(batch)
+
+        async def mover() -> None:
+            for unit in units:
+                if result.reason in _STOPS:
+                    outcome = MoveResult("failed", result.reason, "the operation was stopped")
+                elif self.shutting_down:
+                    outcome = MoveResult("failed", "ShutdownRequested", "the node is shutting down")
+                else:
+                    outcome = await self._move(unit, version, deadline)
+                self._note(unit, outcome, result, stays)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(CONCURRENT_UNITS, len(batch))):
+                group.create_task(mover())
+
+    def _note(
+        self, unit: LocalObject, outcome: MoveResult, result: RelocateResult, stays: set[ObjectKey]
+    ) -> None:
+        if outcome.outcome == "moved":
+            result.moved += 1
+            if outcome.interruption_ns:
+                result.interruptions_ns.append(outcome.interruption_ns)
+            return
+        stays.add(unit.key)
+        result.stayed.append(
+            {
+                "object": describe_key(unit.key),
+                "outcome": outcome.outcome,
+                "reason": outcome.reason,
+                "detail": outcome.detail,
+            }
+        )
+        if not result.reason or outcome.reason in _STOPS:
+            result.reason = outcome.reason or "RelocationFailed"

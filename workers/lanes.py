@@ -1,0 +1,136 @@
+"""Lanes: the way of records from the supervisor into one worker, under that worker's permits (B5.1).
+
+Owns the order of records on their way to a worker, the credit the worker granted, and the list of
+requests the worker has and has not answered. Control messages go through the same lane when their place
+among records matters. Knows nothing about objects or routes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from sojourn import frames
+from sojourn.frames import FLAG_REQUEST, RecordHeader
+from sojourn.ids import NodeRun
+from sojourn.workers.records import record_origin
+
+__all__ = ["Creditor", "RunningRequest", "WorkerLane"]
+
+
+class Creditor(Protocol):
+    """Where a record came from, and what wants its credit back once the record has left this process."""
+
+    def give_back(self, records: int, octets: int) -> None:
+        """`records` records of `octets` bytes in all have left."""
+        ...
+
+
+class RunningRequest(NamedTuple):
+    """A request that a worker holds and has not answered."""
+
+    key: bytes
+    operation_high: int
+    operation_low: int
+
+
+_Waiting = tuple[bytes, RecordHeader | None, Creditor | None]
+
+
+class WorkerLane:
+    """Records and ordered control messages towards one worker.
+
+    A record takes one unit of credit, which the worker gives back right before the record's handler
+    starts. Without credit it waits here; whatever comes later waits behind it.
+    """
+
+    __slots__ = ("_send", "credit", "running", "waiting")
+
+    def __init__(self, send: Callable[[bytes], object], credit: int) -> None:
+        self._send = send
+        self.credit = credit
+        self.waiting: deque[_Waiting] = deque()
+        self.running: dict[tuple[bytes, int, int], RunningRequest] = {}
+
+    def deliver(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+        """Send a record to the worker, or queue it behind what already waits."""
+        if self.credit > 0 and not self.waiting:
+            self._hand_over(body, header, creditor)
+        else:
+            self.waiting.append((body, header, creditor))
+
+    def deliver_ordered(self, control_body: bytes) -> None:
+        """Send a control frame behind every record delivered before; it takes no credit."""
+        if self.waiting:
+            self.waiting.append((control_body, None, None))
+        else:
+            self._send(control_body)
+
+    def grant(self, records: int) -> None:
+        """The worker started `records` handlers: as many waiting records may go."""
+        self.credit += records
+        waiting = self.waiting
+        while waiting and (self.credit > 0 or waiting[0][1] is None):
+            body, header, creditor = waiting.popleft()
+            if header is None:
+                self._send(body)
+            else:
+                self._hand_over(body, header, creditor)
+
+    def _hand_over(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+        self.credit -= 1
+        if header.flags & FLAG_REQUEST:
+            origin = record_origin(body, header.record_at)
+            self.running[origin.rid, origin.generation, header.reply_route] = RunningRequest(
+                header.key, header.operation_high, header.operation_low
+            )
+        self._send(body)
+        if creditor is not None:
+            creditor.give_back(1, len(body))
+
+    def answered(self, rid: bytes, generation: int, reply_route: int) -> None:
+        """The worker's reply to a request passes by."""
+        self.running.pop((rid, generation, reply_route), None)
+
+    def take_waiting(self, key: bytes) -> list[tuple[bytes, RecordHeader, Creditor | None]]:
+        """Remove and return, in order, the waiting records of one object (it is being sealed)."""
+        taken: list[tuple[bytes, RecordHeader, Creditor | None]] = []
+        kept: deque[_Waiting] = deque()
+        for body, header, creditor in self.waiting:
+            if header is not None and header.key == key:
+                taken.append((body, header, creditor))
+            else:
+                kept.append((body, header, creditor))
+        self.waiting = kept
+        return taken
+
+    def forget_object(self, key: bytes) -> None:
+        """Requests of this object are answered elsewhere from now on (it moved)."""
+        gone = [route for route, request in self.running.items() if request.key == key]
+        for route in gone:
+            del self.running[route]
+
+    def close(self) -> tuple[list[_Waiting], list[tuple[NodeRun, int, RunningRequest]]]:
+        """The worker is gone: what never reached it, and the requests it did not answer."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        running = [
+            (NodeRun(rid, generation), route, request)
+            for (rid, generation, route), request in self.running.items()
+        ]
+        self.running.clear()
+        return waiting, running
+
+
+def request_error(run: NodeRun, route: int, request: RunningRequest, encoded_error: bytes) -> bytes:
+    """The error reply that ends a request on behalf of a worker that cannot."""
+    return frames.reply_frame(
+        frames.FLAG_ERROR,
+        route,
+        request.operation_high,
+        request.operation_low,
+        run.rid,
+        run.generation,
+        encoded_error,
+    )

@@ -1,0 +1,114 @@
+"""The objects one node holds, as its supervisor sees them.
+
+Owns what an object is doing here (being made, active, moving out, moving in, followed) and what waits
+for it. Turns, state and mailboxes live in the workers.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Protocol
+
+from sojourn.frames import RecordHeader
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, key_id
+from sojourn.wire import fast_record
+
+if TYPE_CHECKING:
+    from sojourn.workers.lanes import Creditor
+
+__all__ = ["Arrival", "LocalObject", "Place", "Staging", "route_fence"]
+
+Arrival = tuple[bytes, RecordHeader, "Creditor | None"]
+"""A record with its parsed header and whoever wants its credit back."""
+
+
+class Place(enum.Enum):
+    """What an object is doing on this node."""
+
+    CREATING = "creating"
+    ACTIVE = "active"
+    SOURCE = "source"
+    TARGET = "target"
+    FOLLOW = "follow"
+
+
+class Staging(Protocol):
+    """A handoff that takes the object's records while it moves."""
+
+    def record_arrived(self, body: bytes, header: RecordHeader, from_run: NodeRun | None) -> None:
+        """A record for the object came from this node (None) or over a link."""
+        ...
+
+
+class LocalObject:
+    """One object on this node. `worker` is the slot that hosts it; -1 while it is not decided."""
+
+    __slots__ = (
+        "arrived_from",
+        "behind",
+        "fence",
+        "follow_run",
+        "key",
+        "kind",
+        "noticed",
+        "object_generation",
+        "owner_generation",
+        "place",
+        "policy",
+        "stable_type",
+        "staging",
+        "waiting",
+        "worker",
+    )
+
+    def __init__(self, key: ObjectKey, kind: int, stable_type: str, place: Place) -> None:
+        self.key = key
+        self.kind = kind
+        self.stable_type = stable_type
+        self.place = place
+        self.policy = "preserve"
+        self.worker = -1
+        self.object_generation = 0
+        self.owner_generation = 0
+        self.fence = b""
+        self.waiting: list[Arrival] | None = None
+        self.staging: Staging | None = None
+        self.follow_run: NodeRun | None = None
+        self.arrived_from: NodeRun | None = None
+        """The node the object came from: its follow frames go before what waits in `behind`."""
+        self.behind: list[tuple[bytes, RecordHeader, Creditor | None, NodeRun | None]] | None = None
+        """Direct arrivals kept back until this node's own marker is answered (B9.4)."""
+        self.noticed: set[NodeRun] | None = None
+        """Senders that were already told the object's route."""
+
+    def settle(
+        self, object_generation: int, owner_generation: int, run: NodeRun, lease_generation: int
+    ) -> None:
+        """Take the generations this node now owns the object under."""
+        self.object_generation = object_generation
+        self.owner_generation = owner_generation
+        self.fence = route_fence(
+            self.key, self.kind, object_generation, run, owner_generation, lease_generation
+        )
+
+    def notice_once(self, run: NodeRun) -> bool:
+        """True the first time `run` is to be told about the object's route."""
+        if self.noticed is None:
+            self.noticed = set()
+        if run in self.noticed:
+            return False
+        self.noticed.add(run)
+        return True
+
+
+def route_fence(
+    key: ObjectKey,
+    kind: int,
+    object_generation: int,
+    run: NodeRun,
+    owner_generation: int,
+    lease_generation: int,
+) -> bytes:
+    """The encoded actor or spot route fence of an owner (`wire.md` section 3)."""
+    encode = fast_record.encode_actor_fence if kind == ObjectKind.ACTOR else fast_record.encode_spot_fence
+    return encode(key_id(key), object_generation, run.rid, run.generation, owner_generation, lease_generation)

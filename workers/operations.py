@@ -1,0 +1,208 @@
+"""What a node can be asked for: by its workers, by other nodes, by its launcher (B10, B13.2).
+
+Owns the table of operations, their arguments and the shape of their answers (builtins only). Operations on
+an object are carried out where the object is: elsewhere they are passed on to its owner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import InvalidOperation, NotFound, SojournError, Unavailable
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
+from sojourn.placement import PlacementQuery, choose_node
+from sojourn.workers.host_move import MoveResult, check_mode
+from sojourn.workers.objects import Place
+from sojourn.workers.peer_calls import Operation
+
+if TYPE_CHECKING:
+    from sojourn.workers.member import Member
+    from sojourn.workers.supervisor import Supervisor
+
+__all__ = ["MemberOperations", "Operations"]
+
+CALL_MARGIN_S = 5.0
+"""How much longer a caller waits for a node's answer than the node has for the operation."""
+
+
+class MemberOperations:
+    """Operations every member can start: it finds the right node and passes the call on."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self.table: dict[str, Operation] = {
+            "relocate": self.relocate,
+            "create_actor": self.create_actor,
+            "locate": self.locate,
+        }
+
+    async def relocate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Move one object: `key`, `to` (RID text), optional `deadline_s`."""
+        key: ObjectKey = arguments["key"]
+        deadline_s = float(arguments.get("deadline_s") or self._member.options.move_deadline_ms / 1000)
+        to = str(arguments["to"]).encode("utf-8", "surrogateescape")
+        self._member.find_node(to)
+        passed = {"key": key, "to": to, "deadline_s": deadline_s}
+        result = await self._at_owner(key, "relocate_here", passed, deadline_s)
+        outcome = "in doubt" if result["outcome"] == "in_doubt" else result["outcome"]
+        detail = ": ".join(part for part in (result["reason"], result["detail"]) if part)
+        return {
+            "outcome": outcome,
+            "reason": detail,
+            "node": result["target"] if outcome == "moved" else result.get("here", ""),
+            "interruption_ns": result["interruption_ns"],
+        }
+
+    async def locate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Where an object is: `node` (RID text) and `worker` (slot)."""
+        answer: dict[str, Any] = await self._at_owner(
+            arguments["key"], "locate_here", {"key": arguments["key"]}, 10.0
+        )
+        return answer
+
+    async def create_actor(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Make an Actor: `key`, `stable_type`, `content_type`, `arguments`, optional `at` (RID text)."""
+        member = self._member
+        key: ObjectKey = arguments["key"]
+        at = arguments.get("at")
+        query = PlacementQuery(
+            key, ObjectKind.ACTOR, arguments["stable_type"], connected=member.connected_runs()
+        )
+        to = None if at is None else str(at).encode("utf-8", "surrogateescape")
+        node = choose_node(query, member.roster.nodes(), to=to).require(query)
+        timeout_s = member.options.request_timeout_ms / 1000
+        answer: dict[str, Any] = await self._at(node.run, "create_actor_here", arguments, timeout_s)
+        return answer
+
+    async def _at(self, run: NodeRun, operation: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+        member = self._member
+        if run == member.run:
+            return await member.calls.operations[operation](arguments)
+        await member.connect(run)
+        return await member.calls.call(run, operation, arguments, timeout_s + CALL_MARGIN_S)
+
+    async def _at_owner(
+        self, key: ObjectKey, operation: str, arguments: dict[str, Any], timeout_s: float
+    ) -> dict[str, Any]:
+        """Call the owner, and its successor when the object moved on meanwhile."""
+        refused: SojournError | None = None
+        for _ in range(4):
+            found = await self._member.directory.owner_of(key)
+            if found is None or found.lost:
+                raise NotFound(f"{describe_key(key)} does not exist", object_id=describe_key(key))
+            try:
+                answer: dict[str, Any] = await self._at(found.run, operation, arguments, timeout_s)
+            except InvalidOperation as error:
+                if error.phase != "not here":
+                    raise
+                refused = error
+                continue
+            return answer
+        raise refused or Unavailable(f"{describe_key(key)} cannot be reached", applied="no")
+
+
+class Operations(MemberOperations):
+    """Operations of a node itself."""
+
+    def __init__(self, node: Supervisor) -> None:
+        super().__init__(node)
+        self._node = node
+        self.table |= {
+            "relocate_here": self.relocate_here,
+            "locate_here": self.locate_here,
+            "create_actor_here": self.create_actor_here,
+            "relocate_node": self.relocate_node,
+            "cordon": self.cordon,
+            "uncordon": self.uncordon,
+            "status": self.status,
+            "worker_pids": self.worker_pids,
+        }
+
+    async def relocate_here(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Move an object of this node."""
+        key: ObjectKey = arguments["key"]
+        self._must_hold(key)
+        result = await self._node.coordinator.move(key, arguments["to"], arguments["deadline_s"])
+        here = "" if result.outcome == "in_doubt" else self._name
+        return _move_fields(result) | {"here": here}
+
+    def _must_hold(self, key: ObjectKey) -> None:
+        held = self._node.router.objects.get(key)
+        if held is None or held.place not in (Place.ACTIVE, Place.SOURCE) or held.follow_run is not None:
+            name = describe_key(key)
+            raise InvalidOperation(f"{name} is not on this node", object_id=name, phase="not here")
+
+    @property
+    def _name(self) -> str:
+        return self._node.run.rid.decode("utf-8", "backslashreplace")
+
+    async def locate_here(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Which worker of this node holds an object."""
+        self._must_hold(arguments["key"])
+        return {"node": self._name, "worker": self._node.router.objects[arguments["key"]].worker}
+
+    async def create_actor_here(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Make an Actor on this node."""
+        made = await self._node.creation.create_actor(
+            arguments["key"], arguments["stable_type"], arguments["content_type"], arguments["arguments"]
+        )
+        return {"node": self._name, **made}
+
+    async def relocate_node(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Empty this node (B10): `mode`, `target_version`, `deadline_s`, `dry_run`."""
+        node = self._node
+        version = check_mode(
+            arguments.get("mode", "PlannedMaintenance"),
+            arguments.get("target_version"),
+            node.application_version,
+        )
+        deadline_s = float(arguments.get("deadline_s") or node.options.host_move_deadline_ms / 1000)
+        if arguments.get("dry_run"):
+            return {"blocked": node.coordinator.would_block(node.host_move.units(), version)}
+        deadline = node.loop.time() + deadline_s
+        result = await node.host_move.relocate(node.state, arguments.get("mode", ""), version, deadline)
+        return result.as_fields()
+
+    async def cordon(self, arguments: dict[str, Any]) -> None:
+        """Exclude this node from placement (B10.6)."""
+        self._node.set_cordoned(True)
+
+    async def uncordon(self, arguments: dict[str, Any]) -> None:
+        """Include this node again; a Relocated node serves again."""
+        self._node.set_cordoned(False)
+
+    async def status(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """State, objects and counters of this node (B12.2)."""
+        node = self._node
+        return {
+            "rid": self._name,
+            "generation": node.run.generation,
+            "endpoint": node.links.endpoint,
+            "state": node.state.value,
+            "cordoned": node.cordoned,
+            "objects": sum(node.object_counts.values()),
+            "objects_by_worker": {str(worker): count for worker, count in node.object_counts.items()},
+            "handoffs": len(node.coordinator.sources),
+            "safe_to_shutdown": node.coordinator.safe_to_shutdown(),
+            "links": sorted(str(link.peer) for link in node.links.all()),
+            "counters": dict(node.counters),
+        }
+
+    async def worker_pids(self, arguments: dict[str, Any]) -> list[int]:
+        """Process ids of this node's workers."""
+        return node_pids(self._node)
+
+
+def node_pids(node: Supervisor) -> list[int]:
+    """Process ids of a node's workers, by slot."""
+    return list(node.pool.pids())
+
+
+def _move_fields(result: MoveResult) -> dict[str, Any]:
+    return {
+        "outcome": result.outcome,
+        "reason": result.reason,
+        "detail": result.detail,
+        "target": result.target,
+        "interruption_ns": result.interruption_ns,
+    }

@@ -1,0 +1,270 @@
+"""Deliveries of one node: records to the objects here, replies to whoever waits, follow for what moved.
+
+Owns what happens to a record once it has reached this node's supervisor. The sending side (look-ups,
+markers) is `sojourn.workers.senders`; moves are driven by the coordinator, which takes over an object's
+records through `Staging`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sojourn import frames
+from sojourn.errors import DataLost, InvalidOperation, SojournError, TypeMismatch, Unavailable
+from sojourn.frames import (
+    FLAG_ACTIVATE,
+    FLAG_COMPLETE,
+    FLAG_FOLLOW,
+    FLAG_INTENT,
+    FLAG_MARKER,
+    FLAG_REQUEST,
+    HOPS_MAX,
+    RecordHeader,
+)
+from sojourn.ids import NodeRun, ObjectKey, describe_key
+from sojourn.workers.lanes import Creditor, WorkerLane
+from sojourn.workers.objects import LocalObject, Place
+from sojourn.workers.records import marker_number, record_origin
+from sojourn.workers.senders import SenderPaths
+
+__all__ = ["Router", "RouterHost"]
+
+
+class RouterHost(Protocol):
+    """What the router needs from its node."""
+
+    run: NodeRun
+    lanes: dict[int, WorkerLane]
+
+    def send_to(self, run: NodeRun, body: bytes) -> bool:
+        """Put a record on the link to a run; False when there is no link."""
+        ...
+
+    def send_reply(self, run: NodeRun, body: bytes) -> bool:
+        """Put a reply on the link to a run; False when there is no link."""
+        ...
+
+    def deliver_reply(self, reply_route: int, body: bytes) -> None:
+        """Give a reply to this node's own requester."""
+        ...
+
+    def activate(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+        """A record for an object that is not here and that this node may have to make or to find."""
+        ...
+
+    def notice_route(self, to: NodeRun, held: LocalObject) -> None:
+        """Tell a sender the generations of an object that is here."""
+        ...
+
+    def notice_follow(self, to: NodeRun, held: LocalObject, header: RecordHeader) -> None:
+        """Tell a sender that its record was followed (command 50)."""
+        ...
+
+    def answer_marker(self, to: NodeRun, number: int, held: LocalObject) -> None:
+        """Tell a sender that its marker was taken in here."""
+        ...
+
+    def fail_record(self, body: bytes, header: RecordHeader, error: SojournError) -> None:
+        """End a record with a typed error (request) or a dead letter (send)."""
+        ...
+
+
+class Router:
+    """Routes by headers only; payloads pass untouched."""
+
+    def __init__(self, host: RouterHost, senders: SenderPaths) -> None:
+        self._host = host
+        self._senders = senders
+        self.objects: dict[ObjectKey, LocalObject] = {}
+
+    # records ------------------------------------------------------------------------------------
+
+    def from_local(self, body: bytes, creditor: Creditor | None) -> None:
+        """A record of one of this node's own workers (or of its client)."""
+        header = frames.parse_record_header(body)
+        held = self.objects.get(header.key)
+        if held is None or self._senders.busy(header.key):
+            self._senders.submit(body, header, creditor)
+        else:
+            self.to_object(held, body, header, creditor, None)
+
+    def from_link(self, run: NodeRun, body: bytes, creditor: Creditor | None) -> None:
+        """A record that a peer sent."""
+        header = frames.parse_record_header(body)
+        held = self.objects.get(header.key)
+        if held is None:
+            self._host.activate(body, header, creditor)
+            return
+        if header.flags & FLAG_ACTIVATE and held.place is Place.ACTIVE:
+            origin = record_origin(body, header.record_at)
+            if held.notice_once(origin):
+                self._host.notice_route(origin, held)
+        self.to_object(held, body, header, creditor, run)
+
+    def to_object(
+        self,
+        held: LocalObject,
+        body: bytes,
+        header: RecordHeader,
+        creditor: Creditor | None,
+        from_run: NodeRun | None,
+    ) -> None:
+        """Give a record to an object on this node, wherever in its life it is."""
+        if held.place is Place.CREATING:
+            assert held.waiting is not None
+            held.waiting.append((body, header, creditor))
+            return
+        if header.object_generation not in (0, held.object_generation):
+            self._refuse_incarnation(held, body, header, creditor)
+            return
+        if held.stable_type and header.stable_type and header.stable_type.decode() != held.stable_type:
+            self._refuse_type(held, body, header, creditor)
+            return
+        if held.behind is not None and not self._from_source(held, header, from_run):
+            held.behind.append((body, header, creditor, from_run))
+            return
+        self.into(held, body, header, creditor, from_run)
+
+    def into(
+        self,
+        held: LocalObject,
+        body: bytes,
+        header: RecordHeader,
+        creditor: Creditor | None,
+        from_run: NodeRun | None,
+    ) -> None:
+        """The last step of `to_object`: lane, staging or follow."""
+        place = held.place
+        if not body[1] & FLAG_COMPLETE and held.fence:
+            body = frames.complete_record(body, header, held.fence, held.object_generation)
+        if place is Place.ACTIVE:
+            if header.flags & FLAG_MARKER:
+                self._host.answer_marker(record_origin(body, header.record_at), marker_number(body), held)
+                self._return(creditor, body)
+            else:
+                self._host.lanes[held.worker].deliver(body, header, creditor)
+        elif place is Place.FOLLOW:
+            self.follow(held, body, header)
+            self._return(creditor, body)
+        else:
+            assert held.staging is not None
+            held.staging.record_arrived(body, header, from_run)
+            self._return(creditor, body)
+
+    @staticmethod
+    def _from_source(held: LocalObject, header: RecordHeader, from_run: NodeRun | None) -> bool:
+        return bool(header.flags & FLAG_FOLLOW) and from_run == held.arrived_from
+
+    @staticmethod
+    def _return(creditor: Creditor | None, body: bytes) -> None:
+        if creditor is not None:
+            creditor.give_back(1, len(body))
+
+    def follow(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+        """Message Follow (R10.1): send a record on to where its object went, and tell its sender once."""
+        run = held.follow_run
+        hops = body[2] + 1
+        if run is None or hops > HOPS_MAX:
+            self._host.fail_record(
+                body,
+                header,
+                Unavailable(
+                    f"{describe_key(held.key)} moved on and the message was followed {hops - 1} times",
+                    object_id=describe_key(held.key),
+                    applied="no",
+                ),
+            )
+            return
+        # Without a fence the object does not exist yet: the node it is passed on to may have to make it.
+        keep = 0 if body[1] & FLAG_COMPLETE else FLAG_ACTIVATE
+        followed = frames.set_hops(body, hops, FLAG_FOLLOW | keep, FLAG_ACTIVATE & ~keep)
+        if not self._host.send_to(run, followed):
+            self._host.fail_record(
+                body,
+                header,
+                Unavailable(
+                    f"{describe_key(held.key)} moved to {run}, to which there is no connection",
+                    object_id=describe_key(held.key),
+                    applied="no",
+                ),
+            )
+            return
+        if header.flags & FLAG_MARKER:
+            return
+        origin = record_origin(body, header.record_at)
+        if (
+            held.object_generation
+            and origin != self._host.run
+            and (header.flags & FLAG_REQUEST or held.notice_once(origin))
+        ):
+            self._host.notice_follow(origin, held, header)
+
+    def release_behind(self, held: LocalObject) -> None:
+        """This node's own marker is back (or given up): let what waited for it go, in order (B9.4)."""
+        behind, held.behind = held.behind, None
+        for body, header, creditor, from_run in behind or ():
+            self.into(held, body, header, creditor, from_run)
+
+    def _refuse_incarnation(
+        self, held: LocalObject, body: bytes, header: RecordHeader, creditor: Creditor | None
+    ) -> None:
+        self._return(creditor, body)
+        self._host.fail_record(
+            body,
+            header,
+            InvalidOperation(
+                f"{describe_key(held.key)} was made anew since this route was learned "
+                f"(generation {header.object_generation}, now {held.object_generation})",
+                object_id=describe_key(held.key),
+            ),
+        )
+
+    def _refuse_type(
+        self, held: LocalObject, body: bytes, header: RecordHeader, creditor: Creditor | None
+    ) -> None:
+        self._return(creditor, body)
+        self._host.fail_record(
+            body,
+            header,
+            TypeMismatch(
+                f"{describe_key(held.key)} is a {held.stable_type}, not a {header.stable_type.decode()}",
+                object_id=describe_key(held.key),
+            ),
+        )
+
+    # replies ------------------------------------------------------------------------------------
+
+    def reply(self, body: bytes) -> None:
+        """A reply on its way back: to this node's own requester or over the link to its run.
+
+        Without a link it is dropped: the requester's node already ended the request when the link went.
+        """
+        header = frames.parse_reply_header(body)
+        if (header.rid, header.generation) == self._host.run:
+            self._senders.outstanding.pop(header.reply_route, None)
+            self._host.deliver_reply(header.reply_route, body)
+        else:
+            self._host.send_reply(NodeRun(header.rid, header.generation), body)
+
+    def reply_from_worker(self, lane: WorkerLane, body: bytes) -> None:
+        """A worker's reply: its request is no longer running there."""
+        header = frames.parse_reply_header(body)
+        lane.answered(header.rid, header.generation, header.reply_route)
+        if (header.rid, header.generation) == self._host.run:
+            self._senders.outstanding.pop(header.reply_route, None)
+            self._host.deliver_reply(header.reply_route, body)
+        else:
+            self._host.send_reply(NodeRun(header.rid, header.generation), body)
+
+
+def lost_error(key: ObjectKey) -> DataLost:
+    """The error of an object whose state is gone (B6.8)."""
+    return DataLost(
+        f"the state of {describe_key(key)} was lost with the process that held it; make it anew",
+        object_id=describe_key(key),
+    )
+
+
+def intent(header: RecordHeader) -> bool:
+    """Whether the record may make the Instance Spot it is for."""
+    return bool(header.flags & FLAG_INTENT)

@@ -1,0 +1,346 @@
+"""The sending side of one node: how records find an object that is not here.
+
+Owns, per object, the path records take (look-up, cached route, path marker: B9.1, B9.4) and the list of
+requests sent over links whose reply has not come back. There is one of these per node, shared by all its
+workers, so that per-sender order holds whichever worker sends. It does not deliver anything here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, NamedTuple, Protocol
+
+from sojourn import frames
+from sojourn.errors import SojournError
+from sojourn.frames import FLAG_ACTIVATE, FLAG_COMPLETE, FLAG_REQUEST, RecordHeader
+from sojourn.handoff import path as machine
+from sojourn.handoff.machine import DeadlineReached, Event, Log
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
+from sojourn.workers.lanes import Creditor
+from sojourn.workers.routes import Route
+
+__all__ = ["Exits", "Outstanding", "SenderPaths"]
+
+
+class Exits(Protocol):
+    """What the sending side needs from its node."""
+
+    run: NodeRun
+
+    async def resolve(self, key: ObjectKey, header: RecordHeader) -> Route:
+        """Look an object up; for a missing Instance Spot choose a node. Raises a typed error otherwise."""
+        ...
+
+    def send_to(self, run: NodeRun, body: bytes) -> bool:
+        """Put a record on the link to a run; False when there is no link."""
+        ...
+
+    async def connect(self, run: NodeRun) -> None:
+        """Establish the link to a run. Raises Unavailable when it cannot be reached."""
+        ...
+
+    def deliver_here(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> bool:
+        """Give a record to the object on this node; False when it is not here."""
+        ...
+
+    def fail_record(self, body: bytes, header: RecordHeader, error: SojournError) -> None:
+        """End a record with a typed error (request) or a dead letter (send)."""
+        ...
+
+    def send_marker(self, run: NodeRun, key: ObjectKey, kind: int, number: int) -> bool:
+        """Put a path marker on the link to a run; False when there is no link."""
+        ...
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task that the node owns."""
+        ...
+
+    def marker_ended(self) -> None:
+        """A marker of this node ended, with or without an answer."""
+        ...
+
+    def log(self, event: str, level: str, **fields: object) -> None:
+        """Write a structured log event; `level` is debug, info, warning or error."""
+        ...
+
+
+class Outstanding(NamedTuple):
+    """A request of this node that was handed to a link."""
+
+    key: ObjectKey
+    run: NodeRun
+    operation_high: int
+    operation_low: int
+
+
+class PathEntry:
+    """The path from this node to one object: the machine that keeps its order, and what the cache knows."""
+
+    __slots__ = ("header", "key", "path", "route", "timer", "timer_at")
+
+    def __init__(self, key: ObjectKey, header: RecordHeader | None, path: machine.SenderPath) -> None:
+        self.key = key
+        self.header = header
+        """Header of the last record that needed a look-up: its kind, type and intent steer the look-up."""
+        self.route: Route | None = None
+        self.path = path
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_at = 0.0
+
+
+class SenderPaths:
+    """Every path of one node. See the module text."""
+
+    def __init__(
+        self,
+        exits: Exits,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        cache_age_s: float,
+        marker_limit_s: float,
+        follow_s: float,
+    ) -> None:
+        self._exits = exits
+        self._loop = loop
+        self._cache_age_s = cache_age_s
+        self._marker_limit_s = marker_limit_s
+        self._follow_s = follow_s
+        self._entries: dict[ObjectKey, PathEntry] = {}
+        self._markers: dict[int, PathEntry] = {}
+        self._next_marker = 0
+        self.outstanding: dict[int, Outstanding] = {}
+        """Own requests handed to a link, by reply route."""
+
+    # what the node asks -------------------------------------------------------------------------
+
+    def busy(self, key: ObjectKey) -> bool:
+        """Whether records of this node to the object are held here (look-up or marker under way).
+
+        While they are, later ones must go the same way even if the object has come to this node.
+        """
+        entry = self._entries.get(key)
+        return entry is not None and isinstance(entry.path.state, machine.LookingUp | machine.AwaitingMarker)
+
+    def marker_out(self, key: ObjectKey) -> bool:
+        """Whether a marker of this node is out for the object: no seal meanwhile (B9.4)."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.path.marker_out
+
+    def last_run(self, key: ObjectKey) -> NodeRun | None:
+        """The run this node's records to the object last went to, while it matters for order (B9.4)."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.path.last_run
+
+    # records ------------------------------------------------------------------------------------
+
+    def submit(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+        """Send a record of this node, behind everything it sent to the object before."""
+        entry = self._entries.get(header.key)
+        if entry is None:
+            entry = self._enter(header.key, header)
+        route = entry.route
+        if route is not None and entry.path.current == route.run:
+            if self._loop.time() - route.learned_at <= self._cache_age_s:
+                self._send(entry, route, body, header, creditor)
+                return
+            self._handle(entry, machine.RouteExpired())
+        entry.header = header
+        self._handle(entry, machine.RecordSubmitted((body, header, creditor)))
+
+    def _enter(self, key: ObjectKey, header: RecordHeader | None) -> PathEntry:
+        path = machine.SenderPath(self._new_marker, self._marker_limit_s, self._follow_s)
+        entry = self._entries[key] = PathEntry(key, header, path)
+        return entry
+
+    def _new_marker(self) -> int:
+        self._next_marker += 1
+        return self._next_marker
+
+    def _send(
+        self, entry: PathEntry, route: Route, body: bytes, header: RecordHeader, creditor: Creditor | None
+    ) -> None:
+        run = route.run
+        if run == self._exits.run:
+            if not self._exits.deliver_here(body, header, creditor):
+                self._path_gone(entry, run)
+                self.submit(body, header, creditor)
+            return
+        if not body[1] & FLAG_COMPLETE:
+            if route.object_generation:
+                body = frames.complete_record(body, header, route.fence, route.object_generation)
+            else:
+                body = frames.set_hops(body, header.hops, FLAG_ACTIVATE)
+        if not self._exits.send_to(run, body):
+            self._path_gone(entry, run)
+            self.submit(body, header, creditor)
+            return
+        if header.flags & FLAG_REQUEST:
+            self.outstanding[header.reply_route] = Outstanding(
+                header.key, run, header.operation_high, header.operation_low
+            )
+        if creditor is not None:
+            creditor.give_back(1, len(body))
+
+    def resubmit(self, bodies: list[bytes]) -> None:
+        """Records that a closed link never handed over (they count as not sent): find their way anew."""
+        for body in bodies:
+            header = frames.parse_record_header(body)
+            self.outstanding.pop(header.reply_route, None)
+            self.submit(frames.set_hops(body, header.hops, 0, FLAG_ACTIVATE), header, None)
+
+    # look-ups -----------------------------------------------------------------------------------
+
+    async def _look_up(self, entry: PathEntry) -> None:
+        """Find the route and the link to it; what waited goes on in order, or fails with the reason."""
+        assert entry.header is not None
+        try:
+            route = await self._exits.resolve(entry.key, entry.header)
+            if route.run != self._exits.run:
+                await self._exits.connect(route.run)
+        except SojournError as error:
+            self._handle(entry, machine.RouteRefused(error))
+            return
+        self._learn(entry, route)
+
+    def _learn(self, entry: PathEntry, route: Route) -> None:
+        if entry.route is None or not route.older_than(entry.route):
+            entry.route = route
+        self._handle(entry, machine.RouteLearned(_named(route)))
+
+    def learned(self, key: ObjectKey, route: Route) -> None:
+        """A notice (command 50, a node that made the object) names a route (B9.1, B9.2)."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        if entry.route is not None and route.older_than(entry.route):
+            return
+        self._exits.start(self._learn_connected(entry, route))
+
+    async def _learn_connected(self, entry: PathEntry, route: Route) -> None:
+        try:
+            if route.run != self._exits.run:
+                await self._exits.connect(route.run)
+        except SojournError:
+            return
+        self._learn(entry, route)
+
+    def taken(self, key: ObjectKey, route: Route) -> None:
+        """Switch without a marker: nothing sent before can be overtaken (see `machine.PathTaken`)."""
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._enter(key, None)
+        entry.route = route
+        self._handle(entry, machine.PathTaken(_named(route)))
+
+    # markers and losses -------------------------------------------------------------------------
+
+    def marker_answered(self, number: int, route: Route) -> bool:
+        """The node that took the marker answers: records go there from now on. False when unknown."""
+        entry = self._markers.pop(number, None)
+        if entry is None:
+            return False
+        if entry.route is None or not route.older_than(entry.route) or route.run != entry.route.run:
+            entry.route = route
+        self._handle(entry, machine.MarkerAnswered(number, _named(route)))
+        return True
+
+    def send_own_marker(self, key: ObjectKey, kind: int, run: NodeRun) -> int | None:
+        """A marker of the node itself down a former path (B9.4); None when there is no link any more."""
+        number = self._new_marker()
+        return number if self._exits.send_marker(run, key, kind, number) else None
+
+    def followed(self, reply_route: int, run: NodeRun) -> None:
+        """A request of this node was sent on to `run`: its end depends on that link now."""
+        request = self.outstanding.get(reply_route)
+        if request is not None:
+            self.outstanding[reply_route] = request._replace(run=run)
+
+    def run_lost(self, run: NodeRun) -> list[int]:
+        """A link went down: its paths are lost. Returns the reply routes of requests that were handed to it."""
+        for entry in list(self._entries.values()):
+            self._path_gone(entry, run)
+        return [route for route, request in self.outstanding.items() if request.run == run]
+
+    def _path_gone(self, entry: PathEntry, run: NodeRun) -> None:
+        if entry.route is not None and entry.route.run == run:
+            entry.route = None
+        self._handle(entry, machine.PathLost(run))
+
+    def _handle(self, entry: PathEntry, event: Event) -> None:
+        marked = entry.path.marker_out
+        for effect in entry.path.handle(event, self._loop.time()):
+            if isinstance(effect, machine.SendOn):
+                self._send_on(entry, effect)
+            elif isinstance(effect, machine.LookUpRoute):
+                self._exits.start(self._look_up(entry))
+            elif isinstance(effect, machine.SendMarker):
+                self._send_marker(entry, effect)
+            elif isinstance(effect, machine.FailSubmitted):
+                self._fail(effect)
+            elif isinstance(effect, Log):
+                self._exits.log(effect.name, effect.level, object_id=describe_key(entry.key), **effect.fields)
+        self._arm(entry)
+        if marked and not entry.path.marker_out:
+            self._exits.marker_ended()
+
+    def _send_on(self, entry: PathEntry, effect: machine.SendOn) -> None:
+        route = entry.route
+        if route is None or route.run != effect.run:
+            # The marker's answer goes before what the cache knows: order first (B9.4).
+            known = route or Route(effect.run, 0, 0, 0, b"", self._loop.time())
+            route = Route(
+                effect.run,
+                known.kind,
+                known.object_generation,
+                known.owner_generation,
+                known.fence,
+                self._loop.time(),
+            )
+        for body, header, creditor in effect.records:
+            self._send(entry, route, body, header, creditor)
+
+    def _fail(self, effect: machine.FailSubmitted) -> None:
+        for body, header, creditor in effect.records:
+            if creditor is not None:
+                creditor.give_back(1, len(body))
+            self._exits.fail_record(body, header, effect.reason)
+
+    def _send_marker(self, entry: PathEntry, effect: machine.SendMarker) -> None:
+        self._markers[effect.marker_id] = entry
+        kind = entry.route.kind if entry.route is not None else ObjectKind.INSTANCE_SPOT
+        if not self._exits.send_marker(effect.run, entry.key, kind, effect.marker_id):
+            self._loop.call_soon(self._marker_failed, entry, effect.marker_id)
+
+    def _marker_failed(self, entry: PathEntry, number: int) -> None:
+        """The old path has no link any more: nothing sent on it can still be under way in order."""
+        if self._markers.pop(number, None) is not None:
+            self._handle(entry, machine.MarkerFailed(number))
+
+    def _arm(self, entry: PathEntry) -> None:
+        deadline = entry.path.deadline
+        if entry.timer is not None:
+            if deadline == entry.timer_at:
+                return
+            entry.timer.cancel()
+            entry.timer = None
+        if deadline is not None:
+            entry.timer_at = deadline
+            entry.timer = self._loop.call_at(deadline, self._deadline, entry)
+        elif isinstance(entry.path.state, machine.NoPath) and self._entries.get(entry.key) is entry:
+            del self._entries[entry.key]
+
+    def _deadline(self, entry: PathEntry) -> None:
+        entry.timer = None
+        self._handle(entry, DeadlineReached())
+
+    def close(self) -> None:
+        """Cancel every timer."""
+        for entry in self._entries.values():
+            if entry.timer is not None:
+                entry.timer.cancel()
+        self._entries.clear()
+
+
+def _named(route: Route) -> machine.Route:
+    return machine.Route(route.run, route.object_generation, route.owner_generation)

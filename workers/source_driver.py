@@ -1,0 +1,497 @@
+"""Drives one `SourceHandoff`: the source's half of one move, over IPC, the link and the store.
+
+Owns the payload in memory, the connection the machine speaks of and the tasks that wait for answers. Every
+rule of order and recovery is the machine's (`sojourn.handoff`); this file only carries effects out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import crc32c
+from sojourn.control import Captured, DropObject, OpenObject, Restore, Restored, Seal, SealRefused, Unseal
+from sojourn.errors import ERROR_KINDS, InternalFailure, SojournError, Unavailable, error_from_fields
+from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
+from sojourn.handoff import effects, events
+from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log
+from sojourn.handoff.source import SourceHandoff, SourcePlan
+from sojourn.handoff.terms import HandoffOptions, Manifest, Outcome
+from sojourn.ids import NodeRun, ObjectKey, describe_key
+from sojourn.location import Applied, StoreUnknown
+from sojourn.ownership import VersionedRow, fence_unit, mark_lost
+from sojourn.workers.handoff_wire import HandoffWire, row_facts
+from sojourn.workers.host_move import MoveResult
+from sojourn.workers.link import Link
+from sojourn.workers.objects import LocalObject, Place
+from sojourn.workers.records import frozen_record, record_origin
+
+if TYPE_CHECKING:
+    from sojourn.workers.supervisor import Supervisor
+
+__all__ = ["SourceDriver"]
+
+
+class SourceDriver:
+    """One handoff at its source. `outcome` ends when the machine reports."""
+
+    def __init__(
+        self,
+        node: Supervisor,
+        held: LocalObject,
+        number: int,
+        found: VersionedRow,
+        plan: SourcePlan,
+        wire: HandoffWire,
+        options: HandoffOptions,
+    ) -> None:
+        self._node = node
+        self._held = held
+        self.number = number
+        self._found = found
+        self._wire = wire
+        self._data_head = wire.data_head()
+        self.plan = plan
+        self.machine = SourceHandoff(plan, crc32c.crc32c, frozen_record, options)
+        self.outcome: asyncio.Future[MoveResult] = node.loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._link: Link | None = None
+        self._worker = held.worker
+        self._captured = False
+        self._chunks: list[bytes] = []
+        self._chunks_complete: asyncio.Future[None] = node.loop.create_future()
+        self._chunk_limit = 0
+        self._relay_handed = 0
+        self._sealed_ns = 0
+        self._notices: dict[NodeRun, bool] = {}
+        self.follow_run: NodeRun | None = None
+        self.owner_generation = 0
+        self.forgotten = False
+        self._steps: dict[type[Effect], Callable[[Any], None]] = {
+            effects.SealObject: self._seal,
+            effects.SendRestore: self._send_restore,
+            effects.SendChunks: self._send_chunks,
+            effects.WriteFence: self._write_fence,
+            effects.SendRelay: self._send_relay,
+            effects.SendCutover: self._send_cutover,
+            effects.SendFollow: self._send_follow,
+            effects.RestoreDispatch: self._restore_dispatch,
+            effects.DeliverRecords: self._deliver,
+            effects.EndDispatch: self._end_dispatch,
+            effects.ReleasePayload: self._release_payload,
+            effects.DropObject: self._drop_object,
+            effects.InstallFollowRoute: self._install_follow,
+            effects.RemoveFollowRoute: self._remove_follow,
+            effects.MarkLost: self._mark_lost,
+            effects.FailHeld: self._fail_held,
+            effects.ReportOutcome: self._report,
+            effects.ReadRow: self._read_row,
+            effects.ForgetHandoff: self._forget,
+            Log: self._log,
+        }
+
+    # machine ------------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> ObjectKey:
+        """The object that moves."""
+        return self._held.key
+
+    @property
+    def sealed_ns(self) -> int:
+        """CLOCK_MONOTONIC ns when the object's dispatch stopped (S0 of B10.7), 0 before."""
+        return self._sealed_ns
+
+    def begin(self, link: Link) -> None:
+        """Everything was checked: start the machine on this connection."""
+        self._link = link
+        self._chunk_limit = min(
+            self._node.options.relocation_chunk_bytes, link.peer_receive_chunk_limit or 32 * 1024
+        )
+        budget = self._node.options.relocation_in_flight_bytes
+        if budget:
+            self._chunk_limit = min(self._chunk_limit, budget)
+        self.handle(events.RelocationStarted(link.connection_id))
+
+    def handle(self, event: Event) -> None:
+        """Give the machine one event and carry out what it says, in order."""
+        if self.forgotten:
+            return
+        for effect in self.machine.handle(event, self._node.loop.time()):
+            self._steps[type(effect)](effect)
+        self._arm()
+
+    def _arm(self) -> None:
+        deadline = None if self.forgotten else self.machine.deadline
+        if self._timer is not None:
+            if deadline == self._timer_at:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer_at = deadline
+            self._timer = self._node.loop.call_at(deadline, self._deadline)
+
+    def _deadline(self) -> None:
+        self._timer = None
+        self.handle(DeadlineReached())
+
+    def _ask(self, work: Awaitable[Event]) -> None:
+        """Run what waits as one task that reports exactly one event."""
+
+        async def report() -> None:
+            self.handle(await work)
+
+        self._node.start(report())
+
+    # records ------------------------------------------------------------------------------------
+
+    def record_arrived(self, body: bytes, header: RecordHeader, from_run: NodeRun | None) -> None:
+        """See `Staging`."""
+        if self.follow_run is not None:
+            self._notice(body, header)
+        self.handle(events.RecordArrived(body))
+
+    def _notice(self, body: bytes, header: RecordHeader) -> None:
+        """Tell the original sender the route once (B9.2), and for each request, so that it knows who has it."""
+        if header.flags & FLAG_MARKER:
+            return
+        origin = record_origin(body, header.record_at)
+        if origin == self._node.run:
+            return
+        if header.reply_route or origin not in self._notices:
+            self._notices[origin] = True
+            assert self.follow_run is not None
+            self._node.coordinator.following.notice(
+                origin,
+                self._held,
+                header,
+                self.follow_run,
+                self.plan.owner_generation,
+                self.owner_generation,
+            )
+
+    # links --------------------------------------------------------------------------------------
+
+    def link_down(self, link: Link, follow_unsent: tuple[bytes, ...]) -> None:
+        """The connection to the target broke."""
+        if self._link is not None and self._link.connection_id == link.connection_id:
+            self._link = None
+            self.handle(events.LinkLost(link.connection_id, self._relay_handed, follow_unsent))
+
+    def link_up(self, link: Link) -> None:
+        """A new connection to the target's run stands."""
+        if self._link is None:
+            self._link = link
+            self.handle(events.LinkRestored(link.connection_id))
+
+    def _link_of(self, connection: int) -> Link | None:
+        link = self._link
+        return link if link is not None and link.connection_id == connection and not link.closing else None
+
+    # seal and capture ---------------------------------------------------------------------------
+
+    def _seal(self, effect: effects.SealObject) -> None:
+        node, held = self._node, self._held
+        held.place = Place.SOURCE
+        held.staging = self
+        high, low = self.plan.identity.relocation_id
+        answer = node.pool.call(
+            held.worker,
+            lambda call: Seal(
+                call,
+                held.key,
+                self.number,
+                high,
+                low,
+                self.plan.object_generation,
+                self.plan.owner_generation,
+                self._chunk_limit,
+            ),
+        )
+        self._ask(self._await_capture(answer))
+        for body, _, creditor in node.lanes[held.worker].take_waiting(held.key):
+            if creditor is not None:
+                creditor.give_back(1, len(body))
+            self.handle(events.RecordArrived(body))
+
+    async def _await_capture(self, answer: Awaitable[Any]) -> Event:
+        try:
+            result = await answer
+            if isinstance(result, SealRefused):
+                return events.CaptureRefused(error_from_fields(result.error.kind, result.error.fields))
+            assert isinstance(result, Captured)
+            if result.length:
+                await self._chunks_complete
+        except SojournError:
+            return events.WorkerLost()
+        self._captured = True
+        self._sealed_ns = result.sealed_ns
+        return events.ObjectCaptured(
+            Manifest(result.length, len(self._chunks), result.checksum, self._node.application_version)
+        )
+
+    def bulk_arrived(self, last: bool, chunk: memoryview) -> None:
+        """A piece of the payload came from the worker; it is kept whole in memory (R4.2.1)."""
+        if len(chunk) or not last:
+            self._chunks.append(bytes(chunk))
+        if last and not self._chunks_complete.done():
+            self._chunks_complete.set_result(None)
+
+    def worker_lost(self) -> None:
+        """The worker that holds the object ended; before capture the pool's answer says so."""
+        if not self._chunks_complete.done():
+            self._chunks_complete.set_exception(Unavailable("the worker ended while it captured"))
+            self._chunks_complete.exception()
+        if self._captured:
+            self.handle(events.WorkerLost())
+
+    # towards the target -------------------------------------------------------------------------
+
+    def _send_restore(self, effect: effects.SendRestore) -> None:
+        link = self._link_of(effect.connection)
+        if link is not None:
+            link.send_contract(
+                self._wire.prepare(self._node.run, effect.manifest), int(effect.remaining_s * 1000)
+            )
+
+    def _send_chunks(self, effect: effects.SendChunks) -> None:
+        link = self._link_of(effect.connection)
+        if link is None:
+            return
+        budget = self._node.coordinator.budget
+        if len(self._chunks) == 1 and budget.take(link.peer, len(self._chunks[0])):
+            self._send_chunk(link, 0, self._chunks[0])
+            self.handle(events.ChunksSent(effect.connection))
+        else:
+            self._node.start(self._pace_chunks(link, self._chunks))
+
+    async def _pace_chunks(self, link: Link, chunks: list[bytes]) -> None:
+        budget = self._node.coordinator.budget
+        for ordinal, chunk in enumerate(chunks):
+            await budget.wait(link.peer, len(chunk))
+            if self._link_of(link.connection_id) is None or self._chunks is not chunks:
+                budget.free(link.peer, len(chunk))
+                return
+            self._send_chunk(link, ordinal, chunk)
+        self.handle(events.ChunksSent(link.connection_id))
+
+    def _send_chunk(self, link: Link, ordinal: int, chunk: bytes) -> None:
+        budget, peer, octets = self._node.coordinator.budget, link.peer, len(chunk)
+        head = self._wire.state_head(ordinal, octets)
+        link.send_contract([[head, chunk]], 0, lambda _: budget.free(peer, octets))
+
+    def _send_relay(self, effect: effects.SendRelay) -> None:
+        self._relay_handed = 0
+        link = self._link_of(effect.connection)
+        if link is None:
+            return
+        for body in effect.records:
+            link.send_contract([[self._data_head, frozen_record(body)]], 0, self._relay_written)
+
+    def _relay_written(self, handed: bool) -> None:
+        if handed:
+            self._relay_handed += 1
+
+    def _send_cutover(self, effect: effects.SendCutover) -> None:
+        link = self._link_of(effect.connection)
+        if link is not None:
+            link.send_contract(
+                self._wire.cutover(effect.count, effect.checksum),
+                0,
+                lambda handed: self.handle(events.CutoverSubmitted(effect.connection)) if handed else None,
+            )
+
+    def _send_follow(self, effect: effects.SendFollow) -> None:
+        for body in effect.records:
+            self._node.coordinator.following.send_followed(self._held, body, effect.run)
+
+    # store --------------------------------------------------------------------------------------
+
+    def _write_fence(self, effect: effects.WriteFence) -> None:
+        self._ask(self._fence())
+
+    async def _fence(self) -> Event:
+        try:
+            write = fence_unit([self._found], self.plan.identity.relocation_id)
+            result = await self._node.directory.write(write)
+        except SojournError:
+            return events.FenceUnknown()
+        return events.FenceApplied() if isinstance(result, Applied) else events.FenceConflicted()
+
+    def _read_row(self, effect: effects.ReadRow) -> None:
+        self._ask(self._row())
+
+    async def _row(self) -> Event:
+        try:
+            return events.RowRead(row_facts(await self._node.directory.read(self._held.key)))
+        except SojournError:
+            return events.RowReadFailed()
+
+    def _mark_lost(self, effect: effects.MarkLost) -> None:
+        self._ask(self._lose(effect.version))
+
+    async def _lose(self, version: str) -> Event:
+        try:
+            found = await self._node.directory.read(self._held.key)
+            if found is None or found.version != version:
+                return events.LostConflicted()
+            result = await self._node.directory.write(mark_lost([found]))
+        except StoreUnknown:
+            return events.LostUnknown()
+        except SojournError:
+            return events.LostUnknown()
+        return events.LostMarked() if isinstance(result, Applied) else events.LostConflicted()
+
+    # back, or gone ------------------------------------------------------------------------------
+
+    def _restore_dispatch(self, effect: effects.RestoreDispatch) -> None:
+        node, held = self._node, self._held
+        if not effect.captured or self._worker in node.object_counts:
+            if effect.captured:
+                node.pool.control(held.worker, Unseal(held.key, self.number))
+            self._reopen(effect.records)
+            node.loop.call_soon(self.handle, events.DispatchRestored())
+        else:
+            self._ask(self._restore_elsewhere(effect.records))
+
+    def _reopen(self, records: tuple[bytes, ...]) -> None:
+        held = self._held
+        held.place = Place.ACTIVE
+        held.staging = None
+        self._deliver(effects.DeliverRecords(records))
+
+    async def _restore_elsewhere(self, records: tuple[bytes, ...]) -> Event:
+        """The worker died with the captured object: the payload is still whole here (B6.6)."""
+        node, held, plan = self._node, self._held, self.plan
+        try:
+            worker = node.creation.pick_worker()
+            answer = node.pool.call(
+                worker,
+                lambda call: Restore(
+                    call,
+                    held.key,
+                    self.number,
+                    held.kind,
+                    held.stable_type,
+                    plan.object_generation,
+                    plan.owner_generation,
+                    sum(map(len, self._chunks)),
+                ),
+            )
+            for chunk in self._chunks:
+                node.pool.send_bulk(worker, self.number, False, chunk)
+            node.pool.send_bulk(worker, self.number, True, b"")
+            result = await answer
+            assert isinstance(result, Restored)
+            if result.error is not None:
+                raise error_from_fields(result.error.kind, result.error.fields)
+        except SojournError as error:
+            for body in records:
+                node.fail_record(body, parse_record_header(body), error)
+            self._remove_follow(effects.RemoveFollowRoute())
+            return events.DispatchRestoreFailed(error)
+        node.count_object(worker, +1)
+        held.worker = self._worker = worker
+        node.lanes[worker].deliver_ordered(
+            node.pool.encode(OpenObject(0, held.key, plan.owner_generation, self.number))
+        )
+        self._reopen(records)
+        return events.DispatchRestored()
+
+    def _deliver(self, effect: effects.DeliverRecords) -> None:
+        for body in effect.records:
+            header = parse_record_header(body)
+            held = self._node.router.objects.get(header.key)
+            if held is None:
+                self._node.senders.submit(body, header, None)
+            else:
+                self._node.router.to_object(held, body, header, None, None)
+
+    def _end_dispatch(self, effect: effects.EndDispatch) -> None:
+        """The captured work's permits go back with the instance (see `DropObject`)."""
+        lane = self._node.lanes.get(self._worker)
+        if lane is not None:
+            lane.forget_object(self._held.key)
+
+    def _release_payload(self, effect: effects.ReleasePayload) -> None:
+        self._chunks = []
+
+    def _drop_object(self, effect: effects.DropObject) -> None:
+        node, held = self._node, self._held
+        if self._worker in node.object_counts:
+            node.pool.control(self._worker, DropObject(held.key, effect.reason, self.number))
+            node.count_object(self._worker, -1)
+        held.worker = -1
+
+    def _install_follow(self, effect: effects.InstallFollowRoute) -> None:
+        self.follow_run = effect.run
+        self.owner_generation = effect.owner_generation
+        self._node.coordinator.following.moved_away(self._held, effect.run, effect.owner_generation)
+
+    def _remove_follow(self, effect: effects.RemoveFollowRoute) -> None:
+        objects = self._node.router.objects
+        if objects.get(self._held.key) is self._held:
+            del objects[self._held.key]
+
+    def _fail_held(self, effect: effects.FailHeld) -> None:
+        kind = ERROR_KINDS.get(effect.kind, InternalFailure)
+        name = describe_key(self._held.key)
+        for body in effect.records:
+            self._node.fail_record(
+                body,
+                parse_record_header(body),
+                kind(
+                    f"{name} could not take the message: its relocation ended ({self.machine.phase})",
+                    object_id=name,
+                    phase=self.machine.phase,
+                    applied="no",
+                ),
+            )
+
+    def _report(self, effect: effects.ReportOutcome) -> None:
+        if self.outcome.done():
+            return
+        target = self.plan.target.rid.decode("utf-8", "backslashreplace")
+        if effect.outcome is Outcome.MOVED:
+            result = MoveResult("moved", target=target)
+        else:
+            word = "failed" if effect.outcome is Outcome.FAILED else "in_doubt"
+            result = MoveResult(word, _reason(effect.reason), str(effect.reason), target)
+        self.outcome.set_result(result)
+
+    def _forget(self, effect: effects.ForgetHandoff) -> None:
+        self.forgotten = True
+        self._arm()
+        self._node.coordinator.source_forgotten(self)
+
+    def _log(self, effect: Log) -> None:
+        fields = {name: value for name, value in effect.fields.items() if name != "relocation_id"}
+        self._node.log(
+            effect.name,
+            effect.level,
+            object_id=describe_key(self._held.key),
+            relocation_id=relocation_name(self.plan.identity.relocation_id),
+            **fields,
+        )
+
+
+def _reason(reason: Any) -> str:
+    """The B10.2 reason a failed move counts as."""
+    if isinstance(reason, SojournError):
+        if reason.phase == "capture" or reason.kind in ("NotConfigured", "TypeMismatch"):
+            return "StateIncompatible"
+        return "StoreUnavailable" if reason.kind == "StoreUnavailable" else "RelocationFailed"
+    return "DeadlineExceeded" if "deadline" in str(reason) else "RelocationFailed"
+
+
+def relocation_name(relocation: tuple[int, int]) -> str:
+    """A RelocationId as logs show it."""
+    return f"{relocation[0]:016x}{relocation[1]:016x}"
+
+
+def is_follow(body: bytes) -> bool:
+    """Whether a record frame is a Message Follow frame."""
+    return bool(body[1] & FLAG_FOLLOW)

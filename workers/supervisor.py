@@ -1,0 +1,487 @@
+"""The supervisor of a node: a mesh member with workers (B1.1).
+
+Owns what a node is doing: its workers and their lanes, the objects in them, creation, moves and host
+operations. It never runs user code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+from sojourn import frames, mesh
+from sojourn.control import (
+    Admission,
+    CallNode,
+    CallNodeResult,
+    Control,
+    DropObject,
+    ForgetRequest,
+    Grant,
+    ObjectGone,
+    Opened,
+    RegistryEntry,
+    Welcome,
+    WorkerReady,
+    encode_error,
+)
+from sojourn.errors import DataLost, SojournError, Unavailable, error_from_fields
+from sojourn.frames import RecordHeader
+from sojourn.handshake_octets import PeerRole
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
+from sojourn.options import Options
+from sojourn.rows import HostState, NodeDescriptor, RowState, TypeSupport
+from sojourn.workers.coordinator import Coordinator
+from sojourn.workers.creation import Creation
+from sojourn.workers.host_move import HostMove
+from sojourn.workers.lanes import Creditor, WorkerLane, request_error
+from sojourn.workers.lease_keeper import boot_ns
+from sojourn.workers.link import Link
+from sojourn.workers.member import Member
+from sojourn.workers.objects import LocalObject, Place
+from sojourn.workers.operations import Operations
+from sojourn.workers.peer_calls import error_body
+from sojourn.workers.pool import PoolEvents, WorkerPool
+from sojourn.workers.program import ProgramReference
+from sojourn.workers.stream import Piece
+from sojourn.workers.worker_run import WorkerPlan
+
+__all__ = ["Supervisor", "SupervisorConfig"]
+
+
+class SupervisorConfig(Protocol):
+    """What a supervisor is started with.
+
+    Attributes:
+        rid: the node's RID as text.
+        host, port: where it listens for peers; port 0 = any free one.
+        options: every setting; store address and secret are among them.
+        program: where its workers find the application.
+        workers: worker processes, 1 to 1024.
+        weight: share of placements, 0 = none (B8.1).
+        wave: maintenance wave, empty = none.
+    """
+
+    @property
+    def rid(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def options(self) -> Options: ...
+    @property
+    def program(self) -> ProgramReference: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def weight(self) -> int: ...
+    @property
+    def wave(self) -> str: ...
+
+
+class WorkerCreditor:
+    """Gives a worker its outbound credit back, one message per loop turn (B5.1)."""
+
+    __slots__ = ("_octets", "_records", "_supervisor", "_worker")
+
+    def __init__(self, supervisor: Supervisor, worker: int) -> None:
+        self._supervisor = supervisor
+        self._worker = worker
+        self._records = 0
+        self._octets = 0
+
+    def give_back(self, records: int, octets: int) -> None:
+        """See `Creditor`."""
+        if not self._records:
+            self._supervisor.loop.call_soon(self._flush)
+        self._records += records
+        self._octets += octets
+
+    def _flush(self) -> None:
+        self._supervisor.pool.control(self._worker, Grant(self._records, self._octets))
+        self._records = self._octets = 0
+
+
+class Supervisor(Member):
+    """See the module text. `failed` ends with an error when the node cannot go on by itself."""
+
+    def __init__(self, config: SupervisorConfig) -> None:
+        super().__init__(config.rid.encode(), config.options, config.host, config.port)
+        self.config = config
+        self.workers = config.workers
+        self.registry: dict[str, RegistryEntry] = {}
+        self.application = ""
+        self.application_version = 0
+        self.object_counts: dict[int, int] = {}
+        self.creditors = [WorkerCreditor(self, worker) for worker in range(self.workers)]
+        self.creation = Creation(self)
+        self.coordinator = Coordinator(self)
+        self.operations = Operations(self)
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.pool: WorkerPool
+        self._own_requests: dict[int, asyncio.Future[bytes]] = {}
+        self._next_request = 1
+
+    # life ---------------------------------------------------------------------------------------
+
+    async def start_node(self) -> None:
+        """Start workers and join the mesh; Serving when this returns.
+
+        Raises:
+            SojournError: what stood in the way; nothing is left running.
+        """
+        self.loop = asyncio.get_running_loop()
+        plan = WorkerPlan(
+            self.config.program,
+            node=self.config.rid,
+            silent_s=self.options.worker_silent_ms / 1000,
+            unresponsive_s=self.options.worker_unresponsive_s,
+        )
+        told = PoolEvents(
+            frame=self._on_worker_frame,
+            control=self._on_worker_control,
+            bulk=lambda worker, handoff, last, chunk: self.coordinator.bulk_arrived(handoff, last, chunk),
+            ready=self._on_worker_ready,
+            lost=self._on_worker_lost,
+        )
+        self.pool = WorkerPool(plan, self.workers, told)
+        try:
+            async with asyncio.TaskGroup() as group:
+                starting = group.create_task(self.pool.start())
+                group.create_task(self.join())
+        except BaseExceptionGroup as failures:
+            await self.stop(2.0)
+            raise _first(failures) from None
+        application = starting.result()
+        self.registry = {entry.stable_type: entry for entry in application.registry}
+        self.application, self.application_version = application.name, application.version
+        self.host_move = HostMove(self.router.objects, self.coordinator.move_unit, self._set_state)
+        self.calls.operations = self.operations.table
+        self.pool.welcome(self._welcome)
+        await self.creation.create_entry_spot()
+        self._set_state(HostState.SERVING)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Stop workers, then leave the mesh; bounded by `timeout_s` seconds."""
+        began = self.loop.time()
+        if self.state is not HostState.STOPPED:
+            self.state = HostState.DRAINING
+        if hasattr(self, "host_move"):
+            self.host_move.shutting_down = True
+        await self.pool.stop(timeout_s)
+        await self.leave(max(0.5, timeout_s - (self.loop.time() - began)))
+
+    @property
+    def endpoint(self) -> str:
+        """`host:port` where peers reach this node."""
+        return self.links.endpoint
+
+    @property
+    def takes_new_objects(self) -> bool:
+        """Whether objects may be made here, or arrive by a move."""
+        return self.state is HostState.SERVING
+
+    def _set_state(self, state: HostState) -> None:
+        self.state = state
+        self.log("host_state", "info", state=state.value)
+        self.roster.heard(self.descriptor())
+        self.announce()
+
+    def set_cordoned(self, cordoned: bool) -> None:
+        """Exclude the node from placement, or include it again (B10.6)."""
+        self.cordoned = cordoned
+        if not cordoned and self.state is HostState.RELOCATED:
+            self.state = HostState.SERVING
+        self._set_state(self.state)
+
+    def descriptor(self) -> NodeDescriptor:
+        """What this node tells the others about itself."""
+        return NodeDescriptor(
+            rid=self.run.rid,
+            generation=self.run.generation,
+            owner_id=self.owner_id,
+            lease_generation=self.lease_generation,
+            application=self.application,
+            application_version=self.application_version,
+            endpoints=(self.links.endpoint,) if self.links.endpoint else (),
+            types=tuple(
+                TypeSupport(ObjectKind(entry.kind), entry.stable_type, entry.policy)
+                for entry in self.registry.values()
+            ),
+            state=self.state,
+            cordoned=self.cordoned,
+            weight=self.config.weight,
+            wave=self.config.wave,
+            object_count=sum(self.object_counts.values()),
+            workers=self.workers,
+            client=self.role is PeerRole.CLIENT,
+        )
+
+    # lease --------------------------------------------------------------------------------------
+
+    def lease_moved(self, deadline_ms: int) -> None:
+        """Push the admission deadline to every worker (B6.4)."""
+        for worker in self.object_counts:
+            self.pool.control(worker, Admission(deadline_ms * 1_000_000))
+
+    async def recheck_objects(self) -> None:
+        """The lease had expired: objects whose row changed meanwhile are dropped (B6.4)."""
+        for held in list(self.router.objects.values()):
+            if held.place is not Place.ACTIVE:
+                continue
+            found = await self.directory.read(held.key)
+            row = None if found is None else found.row
+            if (
+                row is None
+                or row.owner != self.owner
+                or row.object_generation != held.object_generation
+                or row.state is RowState.LOST
+            ):
+                self.log("object_lost", "error", object_id=describe_key(held.key), reason="lease expired")
+                self.drop(held, "")
+
+    # workers ------------------------------------------------------------------------------------
+
+    def _welcome(self, worker: int) -> Welcome:
+        """What a worker is told first, also one that replaces another."""
+        return Welcome(
+            self.run.rid,
+            self.run.generation,
+            self.owner_id,
+            self.lease_generation,
+            worker,
+            self._permits(),
+            self.keeper.clock.admission_deadline_ms * 1_000_000,
+            self.options.to_mapping(with_secret=False),
+        )
+
+    def _permits(self) -> int:
+        jobs = self.options.queued_jobs(_processors())
+        return max(1, jobs // self.workers)
+
+    def _on_worker_ready(self, worker: int, ready: WorkerReady) -> None:
+        """A worker was welcomed: its lane is open."""
+        self.lanes[worker] = WorkerLane(lambda body: self.pool.send(worker, body), self._permits())
+        self.object_counts[worker] = 0
+
+    def _on_worker_frame(self, worker: int, body: bytes) -> None:
+        kind = body[0]
+        if kind == frames.KIND_RECORD:
+            self.router.from_local(body, self.creditors[worker])
+        else:
+            self.router.reply_from_worker(self.lanes[worker], body)
+
+    def _on_worker_control(self, worker: int, message: Control) -> None:
+        if isinstance(message, Grant):
+            self.lanes[worker].grant(message.records)
+        elif isinstance(message, ForgetRequest):
+            self.senders.outstanding.pop(message.reply_route, None)
+        elif isinstance(message, CallNode):
+            self.start(self._serve_worker(worker, message))
+        elif isinstance(message, Opened):
+            self.coordinator.first_turn(message)
+        elif isinstance(message, ObjectGone):
+            held = self.router.objects.get(message.key)
+            if held is not None and held.worker == worker and held.place is Place.ACTIVE:
+                self.start(self._object_gone(held, message.reason))
+
+    async def _serve_worker(self, worker: int, call: CallNode) -> None:
+        result = await self.calls.perform(call.call, call.operation, call.arguments)
+        self.pool.control(worker, CallNodeResult(call.call, result.value, result.error))
+
+    async def _object_gone(self, held: LocalObject, reason: str) -> None:
+        """The worker let an object go by itself (a failed start): its row goes too."""
+        self.forget(held)
+        found = await self.directory.read(held.key)
+        if found is not None and found.row.owner == self.owner:
+            await self.directory.remove(held.key, found.version)
+
+    def _on_worker_lost(self, worker: int, reason: str) -> None:
+        """A worker process ended: end its requests, say which objects are lost, serve on (B6.6)."""
+        lane = self.lanes.get(worker)
+        if lane is None:
+            return
+        self.object_counts.pop(worker, None)
+        lost = [held for held in self.router.objects.values() if held.worker == worker]
+        waiting, running = lane.close()
+        gone = [held for held in lost if held.place is Place.ACTIVE]
+        for held in gone:
+            del self.router.objects[held.key]
+        if self.state in (HostState.STOPPED, HostState.DRAINING):
+            return
+        self.log(
+            "worker_lost",
+            "error",
+            worker=worker,
+            reason=reason,
+            objects=[describe_key(held.key) for held in gone[:100]],
+            objects_lost=len(gone),
+        )
+        self.count("objects_lost", len(gone))
+        for run, route, request in running:
+            error = Unavailable(
+                f"the worker process that held {describe_key(request.key)} ended: {reason}",
+                object_id=describe_key(request.key),
+                applied="unknown",
+            )
+            self.router.reply(request_error(run, route, request, encode_error(error_body(error))))
+        for body, header, creditor in waiting:
+            if header is not None:
+                if creditor is not None:
+                    creditor.give_back(1, len(body))
+                self.fail_record(body, header, _lost_before(header.key, reason))
+        for held in lost:
+            if held.place in (Place.SOURCE, Place.TARGET) and held.staging is not None:
+                self.coordinator.worker_lost(held)
+        if gone:
+            self.start(self._mark_lost(gone))
+
+    async def _mark_lost(self, gone: list[LocalObject]) -> None:
+        for held in gone:
+            try:
+                found = await self.directory.read(held.key)
+                if found is not None and found.row.owner == self.owner:
+                    await self.directory.lose(found)
+            except SojournError as error:
+                self.log("lost_not_marked", "warning", object_id=describe_key(held.key), error=str(error))
+
+    # objects ------------------------------------------------------------------------------------
+
+    def count_object(self, worker: int, change: int) -> None:
+        """Keep the number of objects per worker."""
+        if worker in self.object_counts:
+            self.object_counts[worker] += change
+
+    def forget(self, held: LocalObject) -> None:
+        """The object is not here any more."""
+        if self.router.objects.get(held.key) is held:
+            del self.router.objects[held.key]
+        self.count_object(held.worker, -1)
+
+    def drop(self, held: LocalObject, reason: str) -> None:
+        """Forget the object here and in its worker."""
+        self.forget(held)
+        self.pool.control(held.worker, DropObject(held.key, reason))
+
+    def install_follow(self, held: LocalObject, run: NodeRun) -> None:
+        """Follow what comes for an object that turned out to be at `run`, for the follow duration."""
+        held.place = Place.FOLLOW
+        held.follow_run = run
+        self.loop.call_later(self.options.follow_duration_ms / 1000, self._end_follow, held)
+
+    def _end_follow(self, held: LocalObject) -> None:
+        if held.place is Place.FOLLOW and self.router.objects.get(held.key) is held:
+            del self.router.objects[held.key]
+
+    # RouterHost ---------------------------------------------------------------------------------
+
+    def deliver_reply(self, reply_route: int, body: bytes) -> None:
+        """Give a reply to the worker that asked, or to the supervisor itself."""
+        slot = (reply_route >> 48) - 1
+        if slot >= 0:
+            if slot in self.object_counts:
+                self.pool.send(slot, body)
+            return
+        future = self._own_requests.pop(reply_route, None)
+        if future is not None and not future.done():
+            future.set_result(body)
+
+    def own_request(self) -> tuple[int, asyncio.Future[bytes]]:
+        """A reply route of the supervisor itself, and what its reply arrives in."""
+        route = self._next_request
+        self._next_request += 1
+        future: asyncio.Future[bytes] = self.loop.create_future()
+        self._own_requests[route] = future
+        return route, future
+
+    def activate(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+        """A record for an object this node does not hold."""
+        self.creation.first_record(body, header, creditor)
+
+    def deliver_here(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> bool:
+        """Give a record to the object on this node, making it if need be."""
+        if not super().deliver_here(body, header, creditor):
+            self.creation.first_record(body, header, creditor)
+        return True
+
+    def notice_follow(self, to: NodeRun, held: LocalObject, header: RecordHeader) -> None:
+        """Tell a sender where its record was followed to (command 50, B9.2)."""
+        self.coordinator.following.notice_passed_on(to, held, header)
+
+    def marker_taken(self, run: NodeRun, taken: mesh.MarkerTaken) -> None:
+        """The node that took a marker of this node in answers: its own, or one of its senders' (B9.4)."""
+        if not self.coordinator.following.own_marker_taken(taken.number):
+            super().marker_taken(run, taken)
+
+    def run_ended(self, run: NodeRun) -> None:
+        """A run ended for certain: moves to it end too."""
+        super().run_ended(run)
+        self.coordinator.run_gone(run)
+
+    def marker_ended(self) -> None:
+        """A marker of this node's senders ended."""
+        self.coordinator.following.marker_back()
+
+    # links --------------------------------------------------------------------------------------
+
+    def on_up(self, link: Link) -> None:
+        """A link stands: moves over the former one go on."""
+        super().on_up(link)
+        self.coordinator.link_up(link)
+
+    def on_down(self, link: Link, reason: str) -> None:
+        """A link is over."""
+        self.link_lost(link, reason, self.coordinator.link_down(link))
+
+    def on_contract(self, link: Link, parts: Sequence[Piece], deadline_ms: int) -> None:
+        """A contract record from a peer."""
+        self.coordinator.contract_arrived(link, parts, deadline_ms)
+
+    def on_control(self, link: Link, message: mesh.MeshControl) -> None:
+        """A control message from a peer."""
+        if isinstance(message, mesh.HandoffTimes):
+            self.coordinator.times_arrived(message)
+        else:
+            super().on_control(link, message)
+
+    # the launcher -------------------------------------------------------------------------------
+
+    async def call(self, operation: str, arguments: dict[str, Any]) -> Any:
+        """Carry out an operation for the launcher of this node; raises the typed error it ends in."""
+        result = await self.calls.perform(0, operation, msgspec.msgpack.encode(arguments))
+        if result.error is not None:
+            raise error_from_fields(result.error.kind, result.error.fields)
+        return msgspec.msgpack.decode(result.value)
+
+    def admission_open(self) -> bool:
+        """Whether this run's lease allows a move now (B6.4)."""
+        return boot_ns() < self.keeper.clock.admission_deadline_ms * 1_000_000
+
+
+def _lost_before(key: ObjectKey, reason: str) -> DataLost:
+    return DataLost(
+        f"{describe_key(key)} was lost before it could handle the message: its worker process ended ({reason})",
+        object_id=describe_key(key),
+        applied="no",
+    )
+
+
+def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error to show of a start in which several things failed: a typed one, if any."""
+    leaves: list[BaseException] = []
+    pending: list[BaseException] = [failures]
+    while pending:
+        error = pending.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            pending.extend(error.exceptions)
+        else:
+            leaves.append(error)
+    return next((error for error in leaves if isinstance(error, SojournError)), leaves[0])
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)

@@ -1,0 +1,455 @@
+"""Drives one `TargetHandoff`: the target's half of one move, over the link, IPC and the store.
+
+Owns the assembly buffer, the worker that is to host the object, and this node's routing of the object while
+it is staged. Every rule of order and recovery is the machine's (`sojourn.handoff`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import crc32c
+from sojourn.control import DropObject, Opened, OpenObject, Restore, Restored
+from sojourn.errors import ERROR_KINDS, InternalFailure, SojournError, error_from_fields
+from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
+from sojourn.handoff import effects, events
+from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log
+from sojourn.handoff.target import TargetHandoff, TargetPlan
+from sojourn.handoff.terms import DirectDisposal, HandoffOptions
+from sojourn.ids import NodeRun, ObjectKind, describe_key
+from sojourn.location import Applied, StoreUnavailable
+from sojourn.ownership import VersionedRow, move_unit
+from sojourn.rows import Membership
+from sojourn.workers.handoff_wire import HandoffWire, row_facts
+from sojourn.workers.link import Link
+from sojourn.workers.objects import LocalObject, Place, route_fence
+from sojourn.workers.records import frame_of_record, frozen_record, marker_number, record_origin
+from sojourn.workers.source_driver import relocation_name
+
+if TYPE_CHECKING:
+    from sojourn.workers.supervisor import Supervisor
+
+__all__ = ["TargetDriver"]
+
+
+class TargetDriver:
+    """One handoff at its target."""
+
+    def __init__(
+        self,
+        node: Supervisor,
+        held: LocalObject,
+        number: int,
+        plan: TargetPlan,
+        wire: HandoffWire,
+        options: HandoffOptions,
+    ) -> None:
+        self._node = node
+        self.held = held
+        self.number = number
+        self.plan = plan
+        self._wire = wire
+        self.machine = TargetHandoff(plan, crc32c.crc32c, frozen_record, options)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._link: Link | None = None
+        self._chunks: dict[int, bytes] = {}
+        self._checksum = 0
+        self._length = 0
+        self._found: VersionedRow | None = None
+        self._worker = -1
+        self._restoring = False
+        self._counted = False
+        self._answer: asyncio.Future[Any]
+        self._previous: LocalObject | None = None
+        self._own_marker: int | None = None
+        self._early: list[Event] | None = []
+        """What came before it was decided whether the attempt may start (B8.16)."""
+        self.heir: TargetDriver | None = None
+        """The driver of the identity that takes this one's place (B8.16)."""
+        self.forgotten = False
+        self._steps: dict[type[Effect], Callable[[Any], None]] = {
+            effects.InstallTemporaryQueue: self._install_queue,
+            effects.ReadRow: self._read_row,
+            effects.StoreChunk: self._store_chunk,
+            effects.CompareChunk: self._compare_chunk,
+            effects.VerifyAssembly: self._verify,
+            effects.RestoreObject: self._restore_object,
+            effects.SendRelayReady: self._send_ready,
+            effects.SendRelocationFailed: self._send_failed,
+            effects.WriteOwner: self._write_owner,
+            effects.OpenDispatch: self._open_dispatch,
+            effects.DropTarget: self._drop,
+            effects.DeliverRecords: self._deliver,
+            effects.FailHeld: self._fail_held,
+            effects.ForgetHandoff: self._forget,
+            Log: self._log,
+        }
+
+    # machine ------------------------------------------------------------------------------------
+
+    def begin(self, link: Link, event: Event, length: int) -> None:
+        """The first event of a new identity (`RestoreRequested` or `RestoreRefused`)."""
+        self._link = None if link.closing else link
+        self._length = length
+        early, self._early = self._early, None
+        self.handle(event)
+        for waiting in early or ():
+            self.handle(waiting)
+
+    def handle(self, event: Event) -> None:
+        """Give the machine one event and carry out what it says, in order."""
+        if self.forgotten:
+            return
+        if self._early is not None:
+            self._early.append(event)
+            return
+        for effect in self.machine.handle(event, self._node.loop.time()):
+            self._steps[type(effect)](effect)
+        self._arm()
+
+    def _arm(self) -> None:
+        deadline = None if self.forgotten else self.machine.deadline
+        if self._timer is not None:
+            if deadline == self._timer_at:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer_at = deadline
+            self._timer = self._node.loop.call_at(deadline, self._deadline)
+
+    def _deadline(self) -> None:
+        self._timer = None
+        self.handle(DeadlineReached())
+
+    def _ask(self, work: Awaitable[Event]) -> None:
+        async def report() -> None:
+            self.handle(await work)
+
+        self._node.start(report())
+
+    # records ------------------------------------------------------------------------------------
+
+    def record_arrived(self, body: bytes, header: RecordHeader, from_run: NodeRun | None) -> None:
+        """See `Staging`. Markers are answered as they are taken in (B9.4), and not kept."""
+        if header.flags & FLAG_MARKER:
+            self._answer_marker(body, header)
+            return
+        link = self._link
+        if header.flags & FLAG_FOLLOW and link is not None and from_run == link.peer:
+            self.handle(events.FollowArrived(body, link.connection_id))
+        else:
+            self.handle(events.DirectArrived(body))
+
+    def _answer_marker(self, body: bytes, header: RecordHeader) -> None:
+        origin = record_origin(body, header.record_at)
+        self._node.answer_marker(origin, marker_number(body), self.held)
+
+    def relay_arrived(self, record: bytes, link: Link) -> None:
+        """Command 31 of this identity."""
+        body = frame_of_record(record, self.held.kind, self.held.key)
+        header = parse_record_header(body)
+        if header.flags & FLAG_MARKER:
+            self._answer_marker(body, header)
+        self.handle(events.RelayArrived(body, link.connection_id))
+
+    # links --------------------------------------------------------------------------------------
+
+    def link_down(self, link: Link) -> None:
+        """A connection to the source's node broke."""
+        if self._link is not None and self._link.connection_id == link.connection_id:
+            self._link = None
+        self.handle(events.LinkLost(link.connection_id))
+
+    def repeated(self, event: Event, link: Link) -> None:
+        """A Restore request of this identity again, perhaps on a new connection."""
+        self._link = link
+        self.handle(event)
+
+    def _link_of(self, connection: int) -> Link | None:
+        link = self._link
+        return link if link is not None and link.connection_id == connection and not link.closing else None
+
+    def _send_ready(self, effect: effects.SendRelayReady) -> None:
+        link = self._link_of(effect.connection)
+        if link is not None:
+            link.send_contract(self._wire.ready())
+
+    def _send_failed(self, effect: effects.SendRelocationFailed) -> None:
+        link = self._link_of(effect.connection)
+        if link is not None:
+            link.send_contract(self._wire.failed(effect.failure_code))
+
+    # staging ------------------------------------------------------------------------------------
+
+    def _install_queue(self, effect: effects.InstallTemporaryQueue) -> None:
+        """Register the temporary queue; this node's own senders and what it followed come into it (B8.14)."""
+        node, held = self._node, self.held
+        self._previous = node.router.objects.get(held.key)
+        node.router.objects[held.key] = held
+        held.place = Place.TARGET
+        held.staging = self
+        source = self.plan.identity.source
+        held.arrived_from = source
+        last = self._last_path()
+        if last is not None and (last != source or self._queued_towards(source)):
+            self._own_marker = node.coordinator.following.mark_own_path(held, last)
+        previous = self._previous
+        if previous is not None and previous.place is Place.CREATING and previous.waiting:
+            waiting, previous.waiting = previous.waiting, None
+            for body, header, creditor in waiting:
+                node.router.to_object(held, body, header, creditor, None)
+
+    def _last_path(self) -> NodeRun | None:
+        """Where this node's records to the object went until now, its follow route included."""
+        previous = self._previous
+        if previous is not None and previous.follow_run is not None:
+            return previous.follow_run
+        last = self._node.senders.last_run(self.held.key)
+        return None if last == self._node.run else last
+
+    def _queued_towards(self, source: NodeRun) -> bool:
+        """Records still wait for credit towards the source: its relay-ready would overtake them."""
+        link = self._node.links.get(source)
+        return link is not None and link.outbound_records > 0
+
+    def _read_row(self, effect: effects.ReadRow) -> None:
+        self._ask(self._row())
+
+    async def _row(self) -> Event:
+        try:
+            found = await self._node.directory.read(self.held.key)
+        except SojournError:
+            return events.RowReadFailed()
+        if self._found is None and found is not None:
+            self._found = found
+            row = found.row
+            self.held.stable_type = row.stable_type
+            self.held.kind = int(row.kind)
+            self.held.object_generation = row.object_generation
+            self.held.owner_generation = row.owner_generation
+            self.held.fence = route_fence(
+                self.held.key,
+                self.held.kind,
+                row.object_generation,
+                row.owner.run,
+                row.owner_generation,
+                row.owner.lease_generation,
+            )
+        return events.RowRead(row_facts(found))
+
+    def _store_chunk(self, effect: effects.StoreChunk) -> None:
+        chunk = bytes(effect.data)
+        self._chunks[effect.offset] = chunk
+        self._checksum = crc32c.crc32c(chunk, self._checksum)
+        if self._restoring:
+            self._node.pool.send_bulk(self._worker, self.number, False, chunk)
+        elif self._found is not None:
+            self._start_restoring()
+
+    def _start_restoring(self) -> None:
+        """Hand the payload to a worker while chunks still arrive; it builds nothing before the last frame,
+        which goes out only when the whole checksum matched (R4.3.2)."""
+        assert self._found is not None
+        node, held, row = self._node, self.held, self._found.row
+        try:
+            self._worker = node.creation.pick_worker()
+        except SojournError:
+            return
+        self._restoring = True
+        answer = node.pool.call(
+            self._worker,
+            lambda call: Restore(
+                call,
+                held.key,
+                self.number,
+                held.kind,
+                held.stable_type,
+                row.object_generation,
+                row.owner_generation + 1,
+                self._length,
+            ),
+        )
+        for chunk in self._chunks.values():
+            node.pool.send_bulk(self._worker, self.number, False, chunk)
+        self._answer = answer
+
+    def _compare_chunk(self, effect: effects.CompareChunk) -> None:
+        if self._chunks.get(effect.offset) != bytes(effect.data):
+            self.handle(events.ChunkDiffered())
+
+    def _verify(self, effect: effects.VerifyAssembly) -> None:
+        if self._checksum == effect.checksum:
+            self.handle(events.AssemblyVerified())
+        else:
+            self.handle(events.AssemblyMismatched())
+
+    def _restore_object(self, effect: effects.RestoreObject) -> None:
+        if not self._restoring:
+            self._start_restoring()
+        if not self._restoring:
+            self._node.loop.call_soon(
+                self.handle, events.RestoreFailed(InternalFailure("no worker of this node is ready"))
+            )
+            return
+        self.held.worker = self._worker
+        self._node.pool.send_bulk(self._worker, self.number, True, b"")
+        self._chunks.clear()
+        self._ask(self._restored(self._answer))
+
+    async def _restored(self, answer: Awaitable[Any]) -> Event:
+        try:
+            result = await answer
+            assert isinstance(result, Restored)
+            if result.error is not None:
+                raise error_from_fields(result.error.kind, result.error.fields)
+        except SojournError as error:
+            return events.RestoreFailed(error)
+        self._node.count_object(self._worker, +1)
+        self._counted = True
+        return events.ObjectRestored()
+
+    def worker_lost(self) -> None:
+        """The worker that holds the staged object ended."""
+        if self._counted:
+            self._counted = False
+            self.handle(events.RestoreFailed(InternalFailure("the worker that held the staged object ended")))
+
+    # the owner ----------------------------------------------------------------------------------
+
+    def _write_owner(self, effect: effects.WriteOwner) -> None:
+        self._ask(self._cas(effect.expected_version))
+
+    async def _cas(self, expected_version: str) -> Event:
+        """The only store write of a target (B6.5): never under a version it read itself (R4.5.1)."""
+        node = self._node
+        assert self._found is not None
+        unit = VersionedRow(self._found.row, expected_version)
+        memberships = None
+        if self.held.kind == ObjectKind.ACTOR:
+            entry = Membership(ObjectKind.ENTRY_SPOT, node.run.rid.decode("utf-8", "backslashreplace"), 1)
+            memberships = {self._found.row.object_id: entry}
+        try:
+            write = move_unit([unit], node.owner, self.plan.identity.relocation_id, memberships)
+            result = await node.directory.write(write)
+        except StoreUnavailable:
+            return events.OwnerWriteFailed()
+        except SojournError:
+            return events.OwnerWriteUnknown()
+        return events.OwnerWritten() if isinstance(result, Applied) else events.OwnerWriteConflicted()
+
+    def _open_dispatch(self, effect: effects.OpenDispatch) -> None:
+        node, held = self._node, self.held
+        assert self._found is not None
+        row = self._found.row
+        held.settle(row.object_generation, row.owner_generation + 1, node.run, node.lease_generation)
+        held.place = Place.ACTIVE
+        held.staging = None
+        held.noticed = None
+        if self._worker not in node.object_counts:
+            self._ask(self._failed_to_open())
+            return
+        answer = node.pool.call(
+            self._worker,
+            lambda call: OpenObject(call, held.key, held.owner_generation, self.number),
+        )
+        for body in (*effect.relay, *effect.queue):
+            header = parse_record_header(body)
+            if not header.flags & FLAG_MARKER:
+                node.router.into(held, body, header, None, None)
+        self._ask(self._opened(answer))
+
+    async def _failed_to_open(self) -> Event:
+        return events.DispatchOpenFailed(InternalFailure("the worker that held the object ended"))
+
+    async def _opened(self, answer: Awaitable[Any]) -> Event:
+        try:
+            opened = await answer
+        except SojournError as error:
+            return events.DispatchOpenFailed(error)
+        if isinstance(opened, Opened):
+            self._node.coordinator.tell_times(self, opened)
+        return events.DispatchOpened()
+
+    # removal ------------------------------------------------------------------------------------
+
+    def _drop(self, effect: effects.DropTarget) -> None:
+        node, held = self._node, self.held
+        if self._restoring and self._worker in node.object_counts:
+            node.pool.control(self._worker, DropObject(held.key, "", self.number))
+        if self._counted:
+            self._counted = False
+            node.count_object(self._worker, -1)
+        self._chunks.clear()
+        behind, held.behind = held.behind, None
+        direct = [*effect.direct, *(entry[0] for entry in behind or ())]
+        for entry in behind or ():
+            if entry[2] is not None:
+                entry[2].give_back(1, len(entry[0]))
+        if effect.end_work:
+            self._fail_held(effects.FailHeld(effect.relay, "Unavailable"))
+        self._dispose(direct, effect.disposal)
+
+    def _dispose(self, direct: list[bytes], disposal: DirectDisposal) -> None:
+        """What came here directly: followed to the source in order and before the local route goes back,
+        handed over, or ended (B8.15, B8.16)."""
+        node, held = self._node, self.held
+        if disposal is DirectDisposal.HAND_OVER and self.heir is not None:
+            for body in direct:
+                self.heir.handle(events.DirectArrived(body))
+            return
+        if disposal is DirectDisposal.FOLLOW_TO_SOURCE:
+            for body in direct:
+                node.coordinator.following.send_followed(held, body, self.plan.identity.source)
+        else:
+            self._fail_held(effects.FailHeld(tuple(direct), "Unavailable"))
+        if node.router.objects.get(held.key) is held:
+            previous = self._previous
+            if previous is not None and previous.place in (Place.FOLLOW, Place.SOURCE):
+                node.router.objects[held.key] = previous
+            else:
+                del node.router.objects[held.key]
+
+    def _deliver(self, effect: effects.DeliverRecords) -> None:
+        for body in effect.records:
+            header = parse_record_header(body)
+            if header.flags & FLAG_MARKER:
+                continue
+            current = self._node.router.objects.get(header.key)
+            if current is None:
+                self._node.senders.submit(body, header, None)
+            else:
+                self._node.router.to_object(current, body, header, None, self.plan.identity.source)
+
+    def _fail_held(self, effect: effects.FailHeld) -> None:
+        kind = ERROR_KINDS.get(effect.kind, InternalFailure)
+        name = describe_key(self.held.key)
+        for body in effect.records:
+            self._node.fail_record(
+                body,
+                parse_record_header(body),
+                kind(
+                    f"{name} could not take the message: its relocation to this node ended",
+                    object_id=name,
+                    phase=self.machine.phase,
+                    applied="no",
+                ),
+            )
+
+    def _forget(self, effect: effects.ForgetHandoff) -> None:
+        self.forgotten = True
+        self._arm()
+        self._node.coordinator.target_forgotten(self)
+
+    def _log(self, effect: Log) -> None:
+        fields = {name: value for name, value in effect.fields.items() if name != "relocation_id"}
+        self._node.log(
+            effect.name,
+            effect.level,
+            object_id=describe_key(self.held.key),
+            relocation_id=relocation_name(self.plan.identity.relocation_id),
+            **fields,
+        )
