@@ -41,6 +41,7 @@ __all__ = [
     "RecordHeader",
     "ReplyHeader",
     "bulk_frame",
+    "bulk_parts",
     "complete_record",
     "contract_frame",
     "contract_head",
@@ -292,6 +293,11 @@ def control_frame(encoded: bytes) -> bytes:
 def bulk_frame(handoff: int, last: bool, chunk: bytes | memoryview) -> bytes:
     """Build a bulk frame body."""
     return b"".join((_BULK.pack(KIND_BULK, handoff, last), chunk))
+
+
+def bulk_parts(handoff: int, last: bool, chunk: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:
+    """A bulk frame body in two parts, the chunk uncopied."""
+    return _BULK.pack(KIND_BULK, handoff, last), chunk
 
 
 def parse_bulk(body: memoryview) -> tuple[int, bool, memoryview]:
