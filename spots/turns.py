@@ -118,7 +118,9 @@ class Runner:
         self._yielded: Any = None
         self._context: contextvars.Context | None = None
         self._parked: asyncio.Future[None] = loop.create_future()
-        self.task = loop.create_task(self._run(loop), context=contextvars.Context())
+        carrier = self._run(loop)
+        carrier.send(None)
+        self.task = loop.create_task(carrier, context=contextvars.Context())
 
     def take_over(
         self, job: Job, coroutine: Coroutine[Any, Any, Any], yielded: Any, context: contextvars.Context
@@ -130,9 +132,13 @@ class Runner:
             self._parked.set_result(None)
 
     async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        started = False
         while True:
             cancelled: asyncio.CancelledError | None = None
             try:
+                if not started:
+                    started = True
+                    await _Pause()
                 await self._parked
             except asyncio.CancelledError as error:
                 if self._coroutine is None:
@@ -161,6 +167,19 @@ class Runner:
         self.job = self._coroutine = self._yielded = self._context = None
         job.runner = None
         self._settle(job, value, error)
+
+
+class _Pause:
+    """Where a new runner stands before its task's first step.
+
+    A task that is cancelled before that step never enters a fresh coroutine, and the turn it had taken over
+    (a timeout that was due at once, on a busy machine) would wait forever. Here the cancellation arrives.
+    """
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
 
 
 class _Rest:
