@@ -37,7 +37,7 @@ from sojourn.spots.making import Making
 from sojourn.spots.moving import Moving
 from sojourn.spots.origin import Origin
 from sojourn.spots.outbox import Outbox
-from sojourn.spots.ports import Clock, LoopClock, Port
+from sojourn.spots.ports import Clock, LoopClock, Port, within
 from sojourn.spots.references import NodeName, node_name
 from sojourn.spots.scheduler import Scheduler
 from sojourn.spots.settings import SpotSettings
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 __all__ = ["Counters", "ObjectHost"]
 
 _logger = logging.getLogger("sojourn.spots")
+_STOPPING = "HostShutdown"
+_STOP_SHARE = 0.8
+"""Part of the stop timeout that turns and closing callbacks get; the rest is for saying so."""
 
 
 class Counters:
@@ -108,6 +111,7 @@ class ObjectHost:
         self.making = Making(self)
         self.moving = Moving(self)
         self.stopped = asyncio.Event()
+        self._emptied: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # from the supervisor
@@ -253,29 +257,29 @@ class ObjectHost:
     async def _stop(self, message: Stop) -> None:
         """Take no more turns, run closing callbacks, then say `Stopped`."""
         error = ShuttingDown(f"the node is stopping ({message.reason})")
-        try:
-            async with asyncio.timeout(message.timeout_ms / 1000):
-                await self._close_objects()
-        except TimeoutError:
+        if not await within(self.clock, message.timeout_ms / 1000 * _STOP_SHARE, self._close_objects()):
             self.log_warning("stop_timeout", timeout_ms=message.timeout_ms)
         await self._end(error)
         self.port.submit_control(Stopped(self.worker))
         self.stopped.set()
 
     async def _close_objects(self) -> None:
-        closing = [cell for cell in self.cells.values() if cell.phase is Phase.OPEN]
-        ends: list[asyncio.Event] = []
-        for cell in closing:
-            cell.phase = Phase.SEALING
-            if cell.running is not None:
-                cell.closing = DropObject(cell.key, "HostShutdown")
-                continue
-            over = asyncio.Event()
-            ends.append(over)
-            cell.phase = Phase.ENDING
-            self.making.close_instance(cell, "HostShutdown", over.set)
-        for over in ends:
-            await over.wait()
+        """End every object, the busy ones after their running turn."""
+        for cell in list(self.cells.values()):
+            if cell.phase in (Phase.OPEN, Phase.SEALING):
+                self.making.drop(DropObject(cell.key, _STOPPING))
+            elif cell.phase < Phase.ENDING:
+                self.making.forget(cell, _STOPPING)  # it never ran here, or does not run here any more
+        if self.cells:
+            self._emptied = asyncio.Event()
+            await self._emptied.wait()
+
+    def forgotten(self, cell: Cell) -> None:
+        """An object is gone."""
+        if self.cells.get(cell.key) is cell:
+            del self.cells[cell.key]
+        if self._emptied is not None and not self.cells:
+            self._emptied.set()
 
     async def close(self) -> None:
         """End every task and open request of this host; for tests and for a worker that leaves at once."""

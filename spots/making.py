@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sojourn.control import Created, CreateObject, DropObject, ObjectGone, Opened, OpenObject
-from sojourn.errors import AlreadyExists, NotFound, SojournError, Unavailable
+from sojourn.control import Created, CreateObject, DropObject, Opened, OpenObject
+from sojourn.errors import AlreadyExists, NotFound, ShuttingDown, SojournError, Unavailable
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.spots.cell import Cell, Phase
 from sojourn.spots.failures import body_of, failure_of
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sojourn.spots.turns import Job
 
 __all__ = ["Making"]
-
-_CLOSED_FOR_GOOD = "RelocationOut"
 
 
 class Making:
@@ -164,7 +162,7 @@ class Making:
         cell.phase = Phase.ENDING
         if unborn:
             if cell.running is not None:
-                cell.running.stop(_dropped(cell))
+                cell.running.stop(_dropped(cell, reason))
             self.forget(cell, reason)
             return
         self.close_instance(cell, reason, lambda: self.forget(cell, reason))
@@ -189,33 +187,28 @@ class Making:
     def forget(self, cell: Cell, reason: str) -> None:
         """Take a cell out of the host and end what still waits in it."""
         host = self._host
-        moved = reason == _CLOSED_FOR_GOOD
         cell.phase = Phase.GONE
-        if host.cells.get(cell.key) is cell:
-            del host.cells[cell.key]
-        for timer in list((cell.timers or {}).values()):
-            host.timers.end(timer)
+        host.forgotten(cell)
+        self._end_timers(cell)
+        error = _dropped(cell, reason)
         captured, cell.captured = cell.captured, None
         for job in captured or ():
             if isinstance(job, RecordCall):
                 job.give_back()
-            elif isinstance(job, LocalCall) and not moved:
-                self._refuse(job, _dropped(cell))
+            elif isinstance(job, LocalCall) and reason != "RelocationOut":
+                self._refuse(job, error)
         for job in cell.take_all():
-            self._refuse(job, _dropped(cell))
+            self._refuse(job, error)
 
-    def gone(self, cell: Cell, reason: str) -> None:
-        """Tell the node that an object ended by this worker's own decision."""
-        self._host.port.submit_control(ObjectGone(cell.key, reason))
+    def _end_timers(self, cell: Cell) -> None:
+        for timer in list((cell.timers or {}).values()):
+            self._host.timers.end(timer)
 
     def abandon(self, cell: Cell, error: SojournError) -> None:
         """Drop an object that could not be made; what waits for it gets the same error."""
-        host = self._host
         cell.phase = Phase.GONE
-        if host.cells.get(cell.key) is cell:
-            del host.cells[cell.key]
-        for timer in list((cell.timers or {}).values()):
-            host.timers.end(timer)
+        self._host.forgotten(cell)
+        self._end_timers(cell)
         for job in cell.take_all():
             self._refuse(job, error)
 
@@ -229,10 +222,11 @@ class Making:
             job.refuse(type(error)(**error.fields()))
 
 
-def _dropped(cell: Cell) -> SojournError:
-    return NotFound(
-        f"{describe_key(cell.key)} was closed before this message ran", object_id=describe_key(cell.key)
-    )
+def _dropped(cell: Cell, reason: str) -> SojournError:
+    name = describe_key(cell.key)
+    if reason == "HostShutdown":
+        return ShuttingDown(f"{name} was closed with its node before this message ran", object_id=name)
+    return NotFound(f"{name} was closed before this message ran", object_id=name)
 
 
 def _phase_name(cell: Cell | None) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from sojourn.control import Captured, Restore, Restored, Seal, SealRefused, Unseal
 from sojourn.errors import InvalidOperation, NotFound, ProtocolError, SojournError
-from sojourn.frames import bulk_frame
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.spots.capture import CapturedObject, capture, restore
 from sojourn.spots.cell import Cell, Phase
@@ -107,7 +106,7 @@ class Moving:
     def _send_bulk(self, cell: Cell, message: Seal, captured: CapturedObject) -> None:
         chunks = _chunks(captured.pieces, message.chunk_limit, captured.length)
         for last, chunk in chunks:
-            self._host.port.submit(bulk_frame(message.handoff, last, chunk))
+            self._host.port.submit_bulk(message.handoff, last, chunk)
             if not last and self._host.port.congested:
                 self._host.start_task(self._send_rest(cell, message, chunks))
                 return
@@ -119,7 +118,7 @@ class Moving:
                 await port.wait_uncongested()
             if cell.seal is not message:
                 return  # the handoff ended, nobody waits for the rest
-            port.submit(bulk_frame(message.handoff, last, chunk))
+            port.submit_bulk(message.handoff, last, chunk)
 
     def _refuse(self, message: Seal, error: SojournError) -> None:
         self._host.port.submit_control(SealRefused(message.call, message.handoff, body_of(error)))
@@ -130,15 +129,21 @@ class Moving:
         if cell is None or cell.seal is None or cell.seal.handoff != message.handoff:
             return
         cell.seal = None
+        if cell.phase is Phase.SEALING:
+            cell.phase = Phase.OPEN  # it still waited for the running turn
+            return
         jobs, cell.captured = cell.captured or [], None
-        later = cell.take_all()
-        for job in jobs + later:
+        for job in jobs + cell.take_all():
             cell.put(job)
         self._host.acceptance.remember(jobs)
-        if cell.running is None or cell.phase is Phase.CAPTURED:
+        # Parts of the state may still be on their way out by reference: they must not change before they left.
+        cell.phase = Phase.CLOSED
+        self._host.start_task(self._reopen(cell))
+
+    async def _reopen(self, cell: Cell) -> None:
+        await self._host.port.wait_written()
+        if cell.phase is Phase.CLOSED:
             self._host.making.open_dispatch(cell)
-        else:
-            cell.phase = Phase.OPEN  # the seal still waited for the running turn
 
     # target
 

@@ -16,6 +16,7 @@ from sojourn.ids import ObjectKind, describe_key
 from sojourn.spots.codec import PayloadCodec
 from sojourn.spots.origin import Origin, record_kind
 from sojourn.spots.pending import PendingRequests
+from sojourn.spots.ports import within
 from sojourn.spots.references import References
 from sojourn.spots.results import read_result
 from sojourn.spots.settings import SpotSettings
@@ -258,12 +259,12 @@ class Outbox:
 
     async def _admit(self, reference: Reference[Any]) -> None:
         """Wait for room on the way out, at most the admission timeout (B3.1)."""
-        try:
-            async with asyncio.timeout(self.settings.admission_timeout_ms / 1000):
-                while self._port.congested:
-                    await self._port.wait_uncongested()
-        except TimeoutError:
-            raise self._full(reference) from None
+        if not await within(self._clock, self.settings.admission_timeout_ms / 1000, self._room()):
+            raise self._full(reference)
+
+    async def _room(self) -> None:
+        while self._port.congested:
+            await self._port.wait_uncongested()
 
     def _full(self, reference: Reference[Any]) -> Unavailable:
         return Unavailable(

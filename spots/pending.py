@@ -151,7 +151,7 @@ class PendingRequests:
 
     def open_replies(self) -> Iterator[Reply]:
         """Every request that still waits."""
-        return iter([reply for _, _, reply in self._heap if not reply.done()])
+        return iter([reply for _, _, reply in self._heap if reply.timed and not reply.done()])
 
     def close(self) -> None:
         """Stop the timer and forget everything."""

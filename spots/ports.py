@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from sojourn.control import Control
 
-__all__ = ["Cancellable", "Clock", "LoopClock", "Port"]
+__all__ = ["Cancellable", "Clock", "LoopClock", "Port", "within"]
 
 
 class Port(Protocol):
@@ -38,6 +38,14 @@ class Port(Protocol):
 
     async def call_node(self, operation: str, arguments: dict[str, Any]) -> Any:
         """Ask the node for something and wait for the answer; raises the typed error it answers with."""
+        ...
+
+    def submit_bulk(self, handoff: int, last: bool, chunk: bytes | memoryview) -> None:
+        """Hand on a part of a captured state, in order with `submit`. A large chunk is not copied."""
+        ...
+
+    async def wait_written(self) -> None:
+        """Wait until everything submitted has left this process: chunks may change again."""
         ...
 
     def grant(self, records: int, octets: int) -> None:
@@ -76,7 +84,7 @@ class Clock(Protocol):
         """CLOCK_BOOTTIME in ns, for the admission deadline (B6.4)."""
         ...
 
-    def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
+    def call_at(self, when: float, callback: Callable[[], object]) -> Cancellable:
         """Call back at a `monotonic` instant."""
         ...
 
@@ -94,8 +102,23 @@ class LoopClock:
         self.boottime_ns: Callable[[], int] = functools.partial(time.clock_gettime_ns, _BOOTTIME)
         self.monotonic = time.monotonic
         self.monotonic_ns = time.monotonic_ns
-        self.call_at: Callable[[float, Callable[[], None]], Cancellable] = loop.call_at
+        self.call_at: Callable[[float, Callable[[], object]], Cancellable] = loop.call_at
 
     def unix_ms(self) -> int:
         """Wall clock in ms."""
         return time.time_ns() // 1_000_000
+
+
+async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, None]) -> bool:
+    """Do `work`; False if it was not done in time and was cancelled."""
+    task = asyncio.get_running_loop().create_task(work)
+    alarm = clock.call_at(clock.monotonic() + seconds, task.cancel)
+    try:
+        await asyncio.wait((task,))
+    finally:
+        alarm.cancel()
+        task.cancel()
+    if task.cancelled():
+        return False
+    task.result()
+    return True

@@ -208,6 +208,8 @@ class Scheduler:
             _leave_task(loop, runner.task)
             if task is not None:
                 _enter_task(loop, task)
+        if self._ready:
+            self.wake()
 
     def _start(self, job: Job, runner: Runner) -> bool:
         """Run the first step of a job; True if its runner may not be used for another one."""

@@ -408,6 +408,17 @@ async def test_congested_port_makes_senders_wait(world: World) -> None:
     assert len(port.frames(frames.KIND_RECORD)) == 1
 
 
+async def test_admission_timeout(world: World) -> None:
+    there = world.host("b")
+    world.port("b").congested = True
+    sent = asyncio.ensure_future(there.references.actor(Counter, "c").request(Counter.add, 1))
+    await world.clock.advance(1.1)
+    with pytest.raises(sj.Unavailable, match="stayed full for 1000 ms") as caught:
+        await sent
+    assert caught.value.applied == "no"
+    assert len(there.outbox.pending) == 0
+
+
 async def test_message_above_the_frame_limit(world: World) -> None:
     there = world.host("b")
     with pytest.raises(sj.InvalidOperation, match="max_frame_bytes"):

@@ -34,8 +34,8 @@ LEASE_NS = 3600 * 10**9
 
 
 class VirtualHandle:
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
         self.callback = None
@@ -63,7 +63,7 @@ class VirtualClock:
     def boottime_ns(self) -> int:
         return int(self.now * 1e9) + self.suspended_ns
 
-    def call_at(self, when: float, callback: Callable[[], None]) -> VirtualHandle:
+    def call_at(self, when: float, callback: Callable[[], object]) -> VirtualHandle:
         handle = VirtualHandle(callback)
         self._order += 1
         heapq.heappush(self._heap, (when, self._order, handle))
@@ -111,6 +111,12 @@ class FakePort:
         self.sent.append(frame_body)
         if self.carry is not None:
             self.carry(frame_body)
+
+    def submit_bulk(self, handoff: int, last: bool, chunk: bytes | memoryview) -> None:
+        self.sent.append(frames.bulk_frame(handoff, last, chunk))
+
+    async def wait_written(self) -> None:
+        await asyncio.sleep(0)
 
     def submit_control(self, message: Control) -> None:
         self.sent.append(message)
