@@ -13,12 +13,12 @@ from sojourn.wire.errors import WireError
 from sojourn.wire.fast_record import FastRecord, read_record
 
 if TYPE_CHECKING:
-    from sojourn.spots.ports import Port
+    from sojourn.spots.ports import OutboxPort
 
 __all__ = ["answer", "answer_error"]
 
 
-def answer(port: Port, header: RecordHeader, fields: FastRecord, flags: int, result: bytes) -> None:
+def answer(port: OutboxPort, header: RecordHeader, fields: FastRecord, flags: int, result: bytes) -> None:
     """Send a reply to the sender of a record."""
     port.submit(
         reply_frame(
@@ -34,7 +34,7 @@ def answer(port: Port, header: RecordHeader, fields: FastRecord, flags: int, res
 
 
 def answer_error(
-    port: Port, header: RecordHeader, body: bytes, error: SojournError, fields: FastRecord | None = None
+    port: OutboxPort, header: RecordHeader, body: bytes, error: SojournError, fields: FastRecord | None = None
 ) -> None:
     """End a request with a typed error; a record that nobody waits for, or cannot be read, is left alone."""
     if not header.reply_route:

@@ -25,7 +25,7 @@ from sojourn.wire.fast_record import encode_payload, encode_record_head
 if TYPE_CHECKING:
     from sojourn.spots.app import App
     from sojourn.spots.declarations import Declaration
-    from sojourn.spots.ports import Clock, Port
+    from sojourn.spots.ports import Clock, OutboxPort
     from sojourn.spots.references import Reference, Sender
     from sojourn.spots.turns import Job
 
@@ -48,7 +48,7 @@ class Outbox:
     def __init__(
         self,
         app: App,
-        port: Port,
+        port: OutboxPort,
         clock: Clock,
         origin: Origin,
         slot: int = 0,

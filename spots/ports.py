@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 from sojourn.control import Control
 
-__all__ = ["Cancellable", "Clock", "LoopClock", "Port", "within"]
+__all__ = ["Cancellable", "Clock", "LoopClock", "OutboxPort", "Port", "within"]
 
 
-class Port(Protocol):
-    """The way out of this event loop, to the node's supervisor."""
+class OutboxPort(Protocol):
+    """The way out for messages: of a worker to its supervisor, of a client into the mesh."""
 
     @property
     def congested(self) -> bool:
@@ -39,6 +39,10 @@ class Port(Protocol):
     async def call_node(self, operation: str, arguments: dict[str, Any]) -> Any:
         """Ask the node for something and wait for the answer; raises the typed error it answers with."""
         ...
+
+
+class Port(OutboxPort, Protocol):
+    """The way out of a worker's event loop, to the node's supervisor."""
 
     def submit_bulk(self, handoff: int, last: bool, chunk: bytes | memoryview) -> None:
         """Hand on a part of a captured state, in order with `submit`. A large chunk is not copied."""
