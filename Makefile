@@ -63,6 +63,11 @@ format: install ## rewrite the files the way the format check wants them
 	$(BIN)/ruff check --fix .
 
 
+SEEDS ?= 0:200
+.PHONY: sim
+sim: install ## simulate whole clusters from seeds; SEEDS=0:5000 plays a range, SEEDS=17 tells the story of one
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
 .PHONY: coverage
 coverage: install ## tests with branch coverage, child processes included; a table for each folder
 	$(BIN)/python .ci/coverage_by_folder.py $(ARGS)

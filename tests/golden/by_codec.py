@@ -107,7 +107,7 @@ def _commands() -> list[wire.Command]:
     }
     identity = wire.RelocationIdentity(RELOCATION, 3, COORDINATOR)
     generation = wire.GenerationFence(12, "owner-1", 13, 5, "v7")
-    ok = {"terminal_result": wire.TerminalResult.OK, "failure_code": wire.FailureCode.NONE}
+    ok: Any = {"terminal_result": wire.TerminalResult.OK, "failure_code": wire.FailureCode.NONE}
     target, source = wire.Role.TARGET, wire.Role.SOURCE
     commit = wire.RouteCommit(11, 12, b"n2", 8, 9)
     rejected: Any = {"terminal_result": wire.TerminalResult.REJECTED, "failure_code": wire.FailureCode(22)}
@@ -116,7 +116,7 @@ def _commands() -> list[wire.Command]:
     return [
         wire.ActorJoinReply(
             correlation=1, join_result=wire.JoinAccepted(SPOT, 2, 262_144), payload=PAYLOAD, **ok
-        ),  # type: ignore[arg-type]
+        ),
         wire.ActorJoinReply(correlation=1, join_result=wire.JoinRejected(None), **rejected),
         wire.ActorJoinReply(correlation=1, join_result=wire.JoinRejected(SPOT), **rejected),
         wire.ActorJoinRequest(

@@ -7,6 +7,7 @@ import os
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -23,13 +24,13 @@ CERTIFICATE = Path(__file__).with_name("loopback.pem")
 Loop = Callable[[], asyncio.AbstractEventLoop]
 
 
-def contexts() -> dict[str, ssl.SSLContext]:
+def contexts() -> dict[str, Any]:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(CERTIFICATE)
     return {"tls_server": server, "tls_client": ssl.create_default_context(cafile=str(CERTIFICATE))}
 
 
-async def conversation(**tls: ssl.SSLContext) -> None:
+async def conversation(**tls: Any) -> None:
     """Records both ways, chunks beside them, a reply larger than any buffer, an orderly end."""
     chunk = os.urandom(256 * 1024)
     written: list[bool] = []

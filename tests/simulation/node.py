@@ -85,7 +85,7 @@ class Node:
         self.run = run
         self.alive = True
         self.paused = False
-        self._deferred: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._deferred: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.links: dict[NodeRun, Connection] = {}
         self.objects: dict[bytes, LocalObject] = {}
         self.sources: dict[bytes, SourceDriver] = {}
@@ -101,7 +101,7 @@ class Node:
 
     # time
 
-    def step(self, call: Callable[..., None], *arguments: Any) -> None:
+    def step(self, call: Callable[..., object], *arguments: Any) -> None:
         """Run a call on this node, unless it is dead; later, if it is paused."""
         if self.paused:
             self._deferred.append((call, arguments))

@@ -10,15 +10,18 @@ from sojourn import mesh
 from sojourn.control import ErrorBody
 from sojourn.errors import NotConfigured, ProtocolError
 from sojourn.mesh import (
+    Announce,
     Call,
     CallResult,
     Credit,
     Goodbye,
+    HandoffTimes,
     MarkerTaken,
     MeshControl,
     Ping,
     Pong,
     RequestsLost,
+    RouteNotice,
     SealRefused,
     decode_mesh,
     encode_mesh,
@@ -36,7 +39,10 @@ EXAMPLES: list[MeshControl] = [
     CallResult(1, b"\xc0"),
     CallResult(1, error=ERROR),
     RequestsLost([(7, 9), (8, 10)], ERROR),
-    MarkerTaken(1, 2, b"akey", b"node-b", 22),
+    MarkerTaken(1, b"akey", 1, 2, 3, 22),
+    RouteNotice(b"akey", 1, 2, 3, 22),
+    Announce(b"{}"),
+    HandoffTimes(1, 2, 3, 4),
     SealRefused(1, 2, b"session", 3, ERROR),
 ]
 

@@ -49,7 +49,10 @@ def encode_in_pieces(record: wire.FrozenRecord) -> bytes:
     assert isinstance(body, wire.ActorBody | wire.SpotBody)
     if isinstance(body, wire.ActorBody):
         route: wire.RouteFence = body.actor_route_fence
-        object_id, generation = body.actor_route_fence.actor_ref.actor_id, route.actor_ref.object_generation
+        object_id, generation = (
+            body.actor_route_fence.actor_ref.actor_id,
+            body.actor_route_fence.actor_ref.object_generation,
+        )
     else:
         route = body.spot_route_fence
         object_id, generation = route.spot_ref.spot_id, route.spot_ref.object_generation
