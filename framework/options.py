@@ -265,6 +265,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
                 raise NotConfigured(
                     f"option {name} = {_shown(name, value)} {problem}: allowed is {setting.allowed}"
                 )
+        if not (self.cluster.isascii() and self.cluster.isprintable()) or {"{", "}"} & set(self.cluster):
+            raise NotConfigured(
+                f"option cluster = {self.cluster!r} must be printable ASCII without braces: it becomes part of store keys"
+            )
         self.lease.check()
         if self.route_cache_age_ms + ROUTE_CACHE_GAP_MS > self.follow_duration_ms:
             raise NotConfigured(

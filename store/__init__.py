@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sojourn.blobs import RelocationStore
 from sojourn.location import LocationStore
+from sojourn.store.limits import check_namespace
 from sojourn.store.urls import StoreUrl, parse_store_url
 
 __all__ = ["StoreUrl", "open_location_store", "open_relocation_store", "parse_store_url"]
@@ -28,7 +29,7 @@ def open_location_store(url: str, namespace: str, *, timeout_ms: int = 5_000) ->
     if parsed.scheme == "memory":
         from sojourn.store.memory import MemoryLocationStore, shared_rows
 
-        return MemoryLocationStore(shared_rows(parsed.location, namespace))
+        return MemoryLocationStore(shared_rows(parsed.location, check_namespace(namespace)))
     if parsed.scheme == "sqlite":
         from sojourn.store.sqlite import SqliteLocationStore
 
@@ -44,7 +45,7 @@ def open_relocation_store(url: str, namespace: str, *, timeout_ms: int = 5_000) 
     if parsed.scheme == "memory":
         from sojourn.store.memory import MemoryRelocationStore, shared_rows
 
-        return MemoryRelocationStore(shared_rows(parsed.location, namespace))
+        return MemoryRelocationStore(shared_rows(parsed.location, check_namespace(namespace)))
     if parsed.scheme == "sqlite":
         from sojourn.store.sqlite import SqliteRelocationStore
 
