@@ -39,6 +39,7 @@ __all__ = [
     "SendRelayReady",
     "SendRelocationFailed",
     "SendRestore",
+    "SendWithdrawn",
     "StoreChunk",
     "VerifyAssembly",
     "WriteFence",
@@ -103,6 +104,16 @@ class WriteFence(Effect):
 
     Answered by `FenceApplied`, `FenceConflicted` or `FenceUnknown`.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class SendWithdrawn(Effect):
+    """Tell the target on the connection, one-way, that the attempt was fenced: an internal control message.
+
+    It only spares the target its wait; a peer that cannot send or read it loses nothing but time.
+    """
+
+    connection: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +303,8 @@ class DropTarget(Effect):
     """Remove buffer, instance and temporary queue; the target of this identity never opens.
 
     `direct` is what came here directly or by follow, to be treated as `disposal` says before the local route
-    goes back. `relay` are relay records. Where `end_work` is True this node saw proof that the source is past
+    goes back. With `FOLLOW_TO_SOURCE` the machine goes on following until `ForgetHandoff`: give it as
+    `DirectArrived` what no object, staging or source handoff here takes. `relay` are relay records. Where `end_work` is True this node saw proof that the source is past
     its boundary: it makes the terminals of the saved work in its worker and of `relay`; else it must not,
     since the source may restore them (B8.15).
     """

@@ -62,6 +62,7 @@ __all__ = [
     "RowRead",
     "RowReadFailed",
     "TargetRunGone",
+    "WithdrawnReceived",
     "WorkerLost",
 ]
 
@@ -247,6 +248,11 @@ class RestoreRefused(Event):
 @dataclass(frozen=True, slots=True)
 class RivalPreferred(Event):
     """Another identity for the same object took this one's place (B8.16, see `sojourn.handoff.rivals`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawnReceived(Event):
+    """The source says that it fenced this identity: no CAS of it can succeed any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,8 @@ class StagingBegun(Event):
 
     From now on the path leads here: this node's own senders, and what comes here directly, are given as
     `RecordSubmitted` and come back in a `SendOn` to `run`, behind a marker if the last path led anywhere
-    else than to `source`, the node the object comes from (B9.4). That holds while `marker_out` is True, also
-    when the object has opened meanwhile; only what `source` itself follows to this node passes by. What this node still followed for a move
+    else than to `source`, the node the object comes from (B9.4). That holds while `holds_arrivals` is True,
+    also when the object has opened meanwhile; only what `source` itself follows to this node passes by. What this node still followed for a move
     away whose commit it has not learned counts as its last path: tell it by `PathTaken` first.
     """
 
@@ -218,13 +218,19 @@ class LookingUp(State):
 
 @dataclass(slots=True)
 class AwaitingMarker(State):
-    """A marker is out on `last`; records wait behind it. `learned` is the newest route, None when lost."""
+    """A marker is out on `last`; records wait behind it. `learned` is the newest route, None when lost.
+
+    `home` is this node's own run after `StagingBegun`: then the marker must come back to this very node.
+    `arrivals` stays True until the wait ends, even if the staging is given up meanwhile.
+    """
 
     last: Route
     learned: Route | None
     marker_id: int
     until: float
     held: list[Any] = field(default_factory=list)
+    home: NodeRun | None = None
+    arrivals: bool = False
 
     @property
     def deadline(self) -> float | None:
@@ -301,6 +307,13 @@ class SenderPath(Machine):
         """Whether a marker of this node is out: the object must not be sealed here meanwhile (B9.4)."""
         return type(self.state) is AwaitingMarker
 
+    @property
+    def holds_arrivals(self) -> bool:
+        """Whether what comes to this node directly for the object must be given as `RecordSubmitted`: the
+        marker of `StagingBegun` is out."""
+        state = self.state
+        return type(state) is AwaitingMarker and state.arrivals
+
     # records
 
     @on(RecordSubmitted, NoPath, StalePath, to=(LookingUp,))
@@ -329,7 +342,7 @@ class SenderPath(Machine):
             if state.route.older_than(event.route):
                 state.route = event.route
         elif not event.route.older_than(state.route):
-            self._mark(state.route, event.route, [], now)
+            self._mark(state.route, event.route, [], now + self._marker_timeout_s)
 
     @on(RouteLearned, StalePath, LookingUp, to=(OnPath, AwaitingMarker))
     def _route_found(self, state: StalePath | LookingUp, event: RouteLearned, now: float) -> None:
@@ -337,20 +350,20 @@ class SenderPath(Machine):
         if last is None or last.run == event.route.run:
             self._switch(event.route, held)
         else:
-            self._mark(last, event.route, held, now)
+            self._mark(last, event.route, held, now + self._marker_timeout_s)
 
     @on(RouteLearned, AwaitingMarker)
     def _news_while_waiting(self, state: AwaitingMarker, event: RouteLearned, now: float) -> None:
-        if state.learned is None or not event.route.older_than(state.learned):
+        if state.home is None and (state.learned is None or not event.route.older_than(state.learned)):
             state.learned = event.route
 
     @on(PathTaken, AwaitingMarker)
     def _taken_while_waiting(self, state: AwaitingMarker, event: PathTaken, now: float) -> None:
-        state.learned = event.route
+        state.learned, state.home = event.route, None
 
     @on(StagingBegun, AwaitingMarker)
     def _staged_while_waiting(self, state: AwaitingMarker, event: StagingBegun, now: float) -> None:
-        state.learned = Route(event.run, 0, 0)
+        state.learned, state.home, state.arrivals = Route(event.run, 0, 0), event.run, True
 
     @on(StagingBegun, NoPath, OnPath, StalePath, LookingUp, to=(OnPath, AwaitingMarker))
     def _staged_here(self, state: State, event: StagingBegun, now: float) -> None:
@@ -362,7 +375,7 @@ class SenderPath(Machine):
         if last is None or last.run in (event.run, event.source):
             self._switch(here, held)
         else:
-            self._mark(last, here, held, now)
+            self._mark(last, here, held, now + self._marker_timeout_s, home=event.run)
 
     @on(RouteRefused, LookingUp, to=(NoPath, StalePath))
     def _refused(self, state: LookingUp, event: RouteRefused, now: float) -> None:
@@ -407,8 +420,16 @@ class SenderPath(Machine):
 
     @on(MarkerAnswered, AwaitingMarker, to=(AwaitingMarker, OnPath))
     def _answered(self, state: AwaitingMarker, event: MarkerAnswered, now: float) -> None:
-        if event.marker_id == state.marker_id:
+        if event.marker_id != state.marker_id:
+            return
+        if state.home is None or event.route.run == state.home:
             self._switch(event.route, state.held)
+            return
+        # Another node took it, for instance one that stages a move which was taken back: behind everything
+        # sent there a new marker follows, until it comes home.
+        if state.held:
+            self._do(SendOn(event.route.run, tuple(state.held)))
+        self._mark(event.route, Route(state.home, 0, 0), [], state.until, home=state.home)
 
     @on(MarkerFailed, AwaitingMarker, to=(AwaitingMarker, OnPath, LookingUp))
     def _failed(self, state: AwaitingMarker, event: MarkerFailed, now: float) -> None:
@@ -422,10 +443,12 @@ class SenderPath(Machine):
             self._log("marker_timeout", "warning", run=str(state.last.run), held=len(state.held))
             self._give_up(state)
 
-    def _mark(self, last: Route, learned: Route, held: list[Any], now: float) -> None:
+    def _mark(
+        self, last: Route, learned: Route, held: list[Any], until: float, home: NodeRun | None = None
+    ) -> None:
         marker_id = self._new_marker_id()
         self._do(SendMarker(last.run, marker_id))
-        self.state = AwaitingMarker(last, learned, marker_id, now + self._marker_timeout_s, held)
+        self.state = AwaitingMarker(last, learned, marker_id, until, held, home, home is not None)
 
     def _give_up(self, state: AwaitingMarker) -> None:
         """Switch without an answer: order is not promised on this path."""

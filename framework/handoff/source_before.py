@@ -19,6 +19,7 @@ from sojourn.handoff.effects import (
     SealObject,
     SendChunks,
     SendRestore,
+    SendWithdrawn,
     WriteFence,
 )
 from sojourn.handoff.events import (
@@ -199,8 +200,7 @@ class SourceBefore(SourceAfter):
 
     @on(FenceApplied, FenceWriting, to=(Restoring,))
     def _fenced(self, state: FenceWriting, event: FenceApplied, now: float) -> None:
-        self._log("relocation_fenced", "info", reason=state.reason)
-        self._restore(state.hold, state.reason, captured=True)
+        self._restore_fenced(state)
 
     @on(FenceConflicted, FenceWriting, to=(FenceChecking,))
     @on(FenceUnknown, FenceWriting, to=(FenceChecking,))
@@ -222,10 +222,16 @@ class SourceBefore(SourceAfter):
             self._adopt_fenced(state, row, now)
         elif self._still_ours(row):
             # Our mark, or a row that we wrote for another reason: nobody can commit under the old version.
-            self._restore(state.hold, state.reason, captured=True)
+            self._restore_fenced(state)
         else:
             self._do(ReleasePayload())
             self._lose_authority(state.hold)
+
+    def _restore_fenced(self, state: Fencing) -> None:
+        self._log("relocation_fenced", "info", reason=state.reason)
+        self._restore(state.hold, state.reason, captured=True)
+        if state.connection is not None:
+            self._do(SendWithdrawn(state.connection))
 
     def _pause_fence(self, state: Fencing, now: float) -> None:
         self.state = state.into(

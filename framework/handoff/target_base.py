@@ -74,7 +74,9 @@ class TargetBase(Machine):
         self._log("target_removed", "info", reason=reason, failure_code=failure_code)
         self._do(DropTarget(reason, tuple(state.queue), disposal, tuple(relay.records), relay.seen))
         relay.forget_records()
-        self.state = TargetRemoved(failure_code, relay, self.plan.ends_at + self.options.ended_memory_s)
+        forget_at = self.plan.ends_at + self.options.ended_memory_s
+        follows = disposal is DirectDisposal.FOLLOW_TO_SOURCE
+        self.state = TargetRemoved(failure_code, relay, forget_at, follows)
 
     def _committed(self, row: RowFacts | None, owner_generation: int) -> bool:
         """Whether the row shows this handoff's own commit: never judged by the owner's name (B6.5)."""

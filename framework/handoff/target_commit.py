@@ -11,6 +11,7 @@ from sojourn.handoff.effects import (
     ForgetHandoff,
     OpenDispatch,
     ReadRow,
+    SendFollow,
     SendRelayReady,
     SendRelocationFailed,
     WriteOwner,
@@ -232,6 +233,17 @@ class TargetCommit(TargetStaging):
     def _ended(self, state: TargetRemoved, event: RestoreRequested, now: float) -> None:
         if state.failure_code is not None:
             self._do(SendRelocationFailed(event.connection, state.failure_code))
+
+    @on(DirectArrived, TargetRemoved)
+    @on(FollowArrived, TargetRemoved)
+    def _arrived_of_ended(
+        self, state: TargetRemoved, event: DirectArrived | FollowArrived, now: float
+    ) -> None:
+        """Who was told of this node while it staged the object still sends here: it is followed back."""
+        if state.follows:
+            self._do(SendFollow(self.plan.identity.source, (event.record,)))
+        else:
+            self._do(FailHeld((event.record,), "Unavailable"))
 
     @on(RelayArrived, TargetRemoved)
     def _relay_of_ended(self, state: TargetRemoved, event: RelayArrived, now: float) -> None:

@@ -32,6 +32,7 @@ from sojourn.handoff.events import (
     RivalPreferred,
     RowRead,
     RowReadFailed,
+    WithdrawnReceived,
 )
 from sojourn.handoff.machine import DeadlineReached, on
 from sojourn.handoff.target_base import TargetBase
@@ -216,6 +217,11 @@ class TargetStaging(TargetBase):
     def _cut(self, state: Staged, event: LinkLost, now: float) -> None:
         if event.connection == state.connection:
             state.connection = None
+
+    @on(WithdrawnReceived, *_UNREADY, RelayReady, *_COMMITTING, to=(TargetRemoved,))
+    def _withdrawn(self, state: Staged, event: WithdrawnReceived, now: float) -> None:
+        """The fence stands in the row: what a re-read would find (B6.7)."""
+        self._remove(state, "withdrawn by the source", None, DirectDisposal.FOLLOW_TO_SOURCE)
 
     @on(RivalPreferred, *_UNREADY, RelayReady, *_COMMITTING, to=(TargetRemoved,))
     def _rival(self, state: Staged, event: RivalPreferred, now: float) -> None:

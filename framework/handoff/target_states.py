@@ -167,12 +167,14 @@ class TargetOpen(Open):
 class TargetRemoved(State):
     """The attempt ended; the identity never starts again and is remembered with its failure (B8.6).
     `failure_code` None: a CAS was issued, so repeats get no answer. `relay` counts relay records that still
-    come, so that each gets one terminal (B8.15)."""
+    come, so that each gets one terminal (B8.15). `follows`: what still comes here directly goes on to the
+    source, which runs."""
 
     phase = Phase.TARGET_REMOVED
     failure_code: int | None
     relay: RelaySection
     forget_at: float
+    follows: bool = False
 
     @property
     def deadline(self) -> float | None:

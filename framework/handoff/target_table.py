@@ -29,6 +29,7 @@ from sojourn.handoff.events import (
     RivalPreferred,
     RowRead,
     RowReadFailed,
+    WithdrawnReceived,
 )
 from sojourn.handoff.machine import DeadlineReached, Event, Ignored, Reasons, State
 from sojourn.handoff.target_states import (
@@ -66,6 +67,7 @@ EVENTS: tuple[type[Event], ...] = (
     RestoreRequested,
     RestoreRefused,
     RivalPreferred,
+    WithdrawnReceived,
     ChunkArrived,
     ChunkDiffered,
     AssemblyVerified,
@@ -92,7 +94,12 @@ _CHUNKS: Reasons = dict.fromkeys(
     (ChunkArrived, ChunkDiffered), "the payload is verified and handed on (B8.3)"
 )
 _WORKER: Reasons = {RestoreFailed: "the worker ended; the answer to OpenDispatch will tell"}
-_OPEN: Reasons = {**_CHUNKS, **_WORKER, LinkLost: "the identity needs no connection any more"}
+_OPEN: Reasons = {
+    **_CHUNKS,
+    **_WORKER,
+    LinkLost: "the identity needs no connection any more",
+    WithdrawnReceived: "the owner is written",
+}
 _ENDED: Reasons = {
     **dict.fromkeys((ChunkArrived, ChunkDiffered), "chunks of an ended identity are discarded (B8.6)"),
     **dict.fromkeys(
@@ -110,7 +117,7 @@ _ENDED: Reasons = {
         ),
         "a late answer revives nothing (R4.5.3)",
     ),
-    **dict.fromkeys((RivalPreferred, LinkLost), "the attempt has ended"),
+    **dict.fromkeys((RivalPreferred, WithdrawnReceived, LinkLost), "the attempt has ended"),
 }
 _FORGOTTEN: Reasons = dict.fromkeys(
     (RestoreRequested, RelayArrived, CutoverArrived, DirectArrived, FollowArrived, DeadlineReached),

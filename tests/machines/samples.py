@@ -172,6 +172,7 @@ SAMPLES: dict[type[Event], list[Event]] = {
         ev.LostConflicted,
         ev.LostUnknown,
         ev.RivalPreferred,
+        ev.WithdrawnReceived,
         ev.ChunkDiffered,
         ev.AssemblyVerified,
         ev.AssemblyMismatched,

@@ -213,6 +213,9 @@ class SourceDriver(Driver):
         frame = ("restore", self.identity, self.key, effect.manifest, effect.remaining_s)
         self.node.send_on(effect.connection, frame)
 
+    def _send_withdrawn(self, effect: fx.SendWithdrawn) -> None:
+        self.node.send_on(effect.connection, ("withdrawn", self.identity))
+
     def _send_chunks(self, effect: fx.SendChunks) -> None:
         self._send_chunk(effect.connection, 0)
 
@@ -319,6 +322,7 @@ class SourceDriver(Driver):
         fx.DropObject: _drop,
         fx.SendRestore: _send_restore,
         fx.SendChunks: _send_chunks,
+        fx.SendWithdrawn: _send_withdrawn,
         fx.SendRelay: _send_relay,
         fx.SendCutover: _send_cutover,
         fx.SendFollow: _send_follow,
@@ -342,6 +346,7 @@ class TargetDriver(Driver):
         self.item: LocalObject | None = None
         self.generation = 0
         self.opened = False
+        self.told: set[NodeRun] = set()
 
     def _install(self, effect: fx.InstallTemporaryQueue) -> None:
         self.node.stage(self)
@@ -369,7 +374,6 @@ class TargetDriver(Driver):
         if bytes(self.buffer) != payload.data:
             raise Violation("an object is restored from other bytes than were captured")
         self.item = LocalObject(self.node, self.key, payload.generation, payload.handled, payload.saved)
-        self.item.came_from = self.identity.source
         self.deliver(ev.ObjectRestored())
 
     def _ready(self, effect: fx.SendRelayReady) -> None:
@@ -417,6 +421,8 @@ class TargetDriver(Driver):
                     node.fail(record, "Unavailable")
         self.item = None
         source = self.identity.source
+        if effect.disposal is DirectDisposal.FOLLOW_TO_SOURCE:
+            node.removed[self.key] = self
         if effect.disposal is DirectDisposal.HAND_OVER:
             node.inherited[self.key] = list(effect.direct)
             return
@@ -431,8 +437,17 @@ class TargetDriver(Driver):
         else:
             path.deliver(PathLost(node.run))
 
+    def _send_follow(self, effect: fx.SendFollow) -> None:
+        for record in effect.records:
+            self.node.follow(record, effect.run, None)
+            if record.origin != self.node.run and record.origin not in self.told:
+                self.told.add(record.origin)
+                self.node.send(record.origin, ("moved", self.key, Route(effect.run, self.generation, 0)))
+
     def _forget(self, effect: fx.ForgetHandoff) -> None:
         self.node.targets.pop(self.identity, None)
+        if self.node.removed.get(self.key) is self:
+            del self.node.removed[self.key]
 
     def arrived(self, event: Event, record: Record) -> None:
         """A record for the staged object; a marker is answered as it is staged (B9.4)."""
@@ -455,5 +470,6 @@ class TargetDriver(Driver):
         fx.WriteOwner: _write_owner,
         fx.OpenDispatch: _open,
         fx.DropTarget: _drop,
+        fx.SendFollow: _send_follow,
         fx.ForgetHandoff: _forget,
     }

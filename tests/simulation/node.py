@@ -54,7 +54,10 @@ class PathDriver(Driver):
 
     def _send_on(self, effect: SendOn) -> None:
         for record in effect.records:
-            self.node.send_record(record, effect.run)
+            if record.origin == self.node.run or effect.run == self.node.run:
+                self.node.send_record(record, effect.run)
+            else:  # it came here from elsewhere, and waited behind this node's marker
+                self.node.follow(record, effect.run, None)
 
     def _send_marker(self, effect: SendMarker) -> None:
         marker = Record(self.world.next_number(), self.node.run, self.key, -1, 0, self.world.clock.now)
@@ -94,9 +97,13 @@ class Node:
         self.staged: dict[bytes, TargetDriver] = {}
         self.targets: dict[HandoffIdentity, TargetDriver] = {}
         self.judging: dict[HandoffIdentity, list[tuple[Connection, tuple[Any, ...]]]] = {}
+        self.removed: dict[bytes, TargetDriver] = {}
+        """Ended attempts that follow to their source what nothing newer takes."""
         self.inherited: dict[bytes, list[Record]] = {}
         self.paths: dict[bytes, PathDriver] = {}
         self.outbox: dict[NodeRun, list[tuple[Any, ...]]] = {}
+        self._staged_from: dict[bytes, NodeRun] = {}
+        """Where the last object staged here came from: what that run follows passes the marker by."""
         self.checking: set[bytes] = set()
 
     # time
@@ -119,6 +126,9 @@ class Node:
         for item in self.objects.values():
             if item.running is not None:
                 self.world.history.turn_died(item.key)
+        for target in self.staged.values():
+            if target.item is not None:
+                self.world.history.excuse(target.item.mailbox, "died with its node")
         for call, arguments in self._deferred:
             if call == self.frame_arrived:
                 self.world.frames_lost([arguments[1]])
@@ -200,45 +210,39 @@ class Node:
         """A record for an object came here: to the object, its staging, its source handoff, or nowhere."""
         key = record.key
         record.where = self.run
+        if self.world.telling:
+            self.world.trace(self, key, ("take", record))
         staged = self.staged.get(key)
-        if staged is not None:
-            self._take_staged(record, staged, connection)
-            return
         item = self.objects.get(key)
-        if item is not None and item.status == "open":
-            if self._behind_marker(record, item, connection):
-                self.path(key).deliver(RecordSubmitted(record))
-            elif record.marker is None:
+        source_run = self._staged_from.get(key)
+        followed = connection is not None and record.hops > 0 and self._peer(connection) == source_run
+        if not followed and self.path(key).machine.holds_arrivals:
+            self.path(key).deliver(RecordSubmitted(record))
+        elif staged is not None:
+            if followed and connection is not None:
+                staged.arrived(ev.FollowArrived(record, connection.number), record)
+            else:
+                staged.arrived(ev.DirectArrived(record), record)
+        elif item is not None and item.status == "open":
+            if record.marker is None:
                 item.put(record)
             else:
                 row = self.world.store.rows[key]
                 self.answer(record, Route(self.run, item.generation, row.owner_generation))
-            return
+        else:
+            self._take_elsewhere(record, key)
+
+    def _take_elsewhere(self, record: Record, key: bytes) -> None:
         source = self.sources.get(key)
         if source is not None and source.begun:
             source.deliver(ev.RecordArrived(record))
             return
+        removed = self.removed.get(key)
+        if removed is not None:
+            removed.deliver(ev.DirectArrived(record))
+            return
         self.fail(record, "Unavailable")
         self.check_lost(key)
-
-    def _behind_marker(self, record: Record, item: LocalObject, connection: Connection | None) -> bool:
-        """The marker of `StagingBegun` may still be out after the object opened: only what the source
-        follows passes by (B9.4)."""
-        if not self.path(record.key).machine.marker_out:
-            return False
-        followed = connection is not None and record.hops > 0
-        return not (followed and self._peer(connection) == item.came_from)  # type: ignore[arg-type]
-
-    def _take_staged(self, record: Record, staged: TargetDriver, connection: Connection | None) -> None:
-        """What the source follows comes in order; everything else stays behind this node's own marker."""
-        if connection is not None and record.hops and self._peer(connection) == staged.identity.source:
-            staged.arrived(ev.FollowArrived(record, connection.number), record)
-            return
-        path = self.path(record.key)
-        if path.machine.current == self.run:
-            staged.arrived(ev.DirectArrived(record), record)
-        else:
-            path.deliver(RecordSubmitted(record))
 
     def follow(self, record: Record, run: NodeRun, source: SourceDriver | None) -> None:
         """Send a record on to where the object went (R10), at most 8 hops (B9.1)."""
@@ -306,6 +310,8 @@ class Node:
 
     def send(self, run: NodeRun, frame: tuple[Any, ...], *, queue: bool = True) -> None:
         connection = self.links.get(run)
+        if self.world.telling:
+            self.world.trace(self, b"", ("send", run, connection and connection.number, frame))
         if connection is not None:
             self.world.network.send(connection, self, frame)
         elif queue:
@@ -335,7 +341,7 @@ class Node:
         kind = frame[0]
         if kind == "record":
             self.take(frame[1], connection)
-        elif kind in ("restore", "chunk", "relay", "cutover"):
+        elif kind in ("restore", "chunk", "relay", "cutover", "withdrawn"):
             self._handoff_frame(connection, frame)
         elif kind in ("ready", "failed"):
             source = self.handoffs.get(frame[1])
@@ -382,6 +388,8 @@ class Node:
                 self.fail(frame[2], "Unavailable")
         elif kind == "restore":
             target.deliver(ev.RestoreRequested(frame[3], number))
+        elif kind == "withdrawn":
+            target.deliver(ev.WithdrawnReceived())
         elif kind == "chunk":
             target.deliver(ev.ChunkArrived(frame[2], frame[3], number))
         elif kind == "relay":
@@ -447,6 +455,7 @@ class Node:
         """Register the temporary queue; this node's own path leads here from now on (B8.14, B9.4)."""
         key = target.key
         self.staged[key] = target
+        self._staged_from[key] = target.identity.source
         path = self.path(key)
         source = self.sources.get(key)
         last = path.machine.last_run

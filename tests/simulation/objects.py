@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sojourn.ids import NodeRun
-
 from tests.simulation.history import Record
 
 if TYPE_CHECKING:
@@ -43,7 +41,6 @@ class LocalObject:
         self.status = "staged"
         """staged, open, sealing (no new turn) or closed."""
         self.running: Record | None = None
-        self.came_from: NodeRun | None = None
         self.on_turn_end: Callable[[], None] | None = None
 
     def put(self, record: Record) -> None:

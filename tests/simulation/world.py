@@ -55,6 +55,7 @@ class World:
         self._operations = count(1)
         self._sequences: dict[tuple[int, bytes], int] = {}
         self._told: list[tuple[float, NodeRun, bytes, object]] | None = [] if tell else None
+        self.telling = tell
         self._chaos = True
         self.keys = [b"s%d" % number for number in range(self.mix.keys)]
 
