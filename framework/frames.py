@@ -11,7 +11,7 @@ A frame on a stream is `u32 length` (of what follows) + `u8 kind` + body. Kinds:
 | 1 | contract | `u32 relative deadline ms (0 = none)`, `u8 parts`, parts (all but the last `u32 length` first) | links |
 | 2 | record | routing header + frozen record | IPC and links |
 | 3 | reply | reply header + result bytes | IPC and links |
-| 4 | control | one tagged MessagePack map (`sojourn.control` on IPC, `sojourn.mesh` on links) | both |
+| 4 | control | one tagged MessagePack array (`sojourn.control` on IPC, `sojourn.mesh` on links) | both |
 | 5 | bulk | `u64 handoff`, `u8 last`, bytes: state between a worker and its supervisor | IPC |
 """
 
@@ -286,7 +286,7 @@ def parse_contract(body: _Octets) -> tuple[int, list[_Octets]]:
 
 
 def control_frame(encoded: bytes) -> bytes:
-    """Build a control frame body from an encoded MessagePack map."""
+    """Build a control frame body from an encoded MessagePack array."""
     return b"\x04" + encoded
 
 
