@@ -98,7 +98,12 @@ class RouteRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class RouteExpired(Event):
-    """The route cache entry aged out (B9.1): look up again before the next record."""
+    """The route cache entry aged out (B9.1): look up again before the next record.
+
+    `expired_at` is when, if that is only noticed at the next record; None = now.
+    """
+
+    expired_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,9 +388,11 @@ class SenderPath(Machine):
             self._do(FailSubmitted(tuple(state.held), event.reason))
         self.state = NoPath() if state.last is None else StalePath(state.last, now + self._path_kept_s)
 
-    @on(RouteExpired, OnPath, to=(StalePath,))
+    @on(RouteExpired, OnPath, to=(StalePath, NoPath))
     def _expired(self, state: OnPath, event: RouteExpired, now: float) -> None:
-        self.state = StalePath(state.route, now + self._path_kept_s)
+        expired_at = now if event.expired_at is None else event.expired_at
+        forget_at = expired_at + self._path_kept_s
+        self.state = NoPath() if forget_at <= now else StalePath(state.route, forget_at)
 
     @on(DeadlineReached, StalePath, to=(NoPath, StalePath))
     def _forget(self, state: StalePath, event: DeadlineReached, now: float) -> None:

@@ -342,6 +342,7 @@ class TargetDriver(Driver):
         super().__init__(node, key)
         self.identity = identity
         self.machine = self.world.new_target(identity, key, node.run, ends_at)
+        self.ends_at = ends_at
         self.buffer = bytearray()
         self.item: LocalObject | None = None
         self.generation = 0
@@ -415,6 +416,7 @@ class TargetDriver(Driver):
     def _drop(self, effect: fx.DropTarget) -> None:
         node = self.node
         node.unstage(self)
+        self.world.dropped(self, effect.reason)
         if effect.end_work:
             for record in (*(self.item.mailbox if self.item is not None else ()), *effect.relay):
                 if record.fate is None:

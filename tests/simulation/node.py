@@ -158,7 +158,7 @@ class Node:
         age = self.world.clock.now - path.learned_at
         current = path.machine.current
         if current is not None and current != self.run and age > self.world.mix.route_age_s:
-            path.deliver(RouteExpired())
+            path.deliver(RouteExpired(path.learned_at + self.world.mix.route_age_s))
 
     def send_record(self, record: Record, run: NodeRun) -> None:
         if run == self.run:
@@ -176,6 +176,9 @@ class Node:
             path.deliver(RouteRefused("Unavailable"))
         elif row is None or row.lost or self.world.is_gone(row.owner):
             self._create_anew(key, row)
+        elif row.owner == self.run and not self._accounted(key):
+            path.deliver(RouteRefused("DataLost"))
+            self.check_lost(key)
         else:
             path.deliver(RouteLearned(Route(row.owner, row.object_generation, row.owner_generation)))
 
@@ -209,7 +212,7 @@ class Node:
     def take(self, record: Record, connection: Connection | None) -> None:
         """A record for an object came here: to the object, its staging, its source handoff, or nowhere."""
         key = record.key
-        record.where = self.run
+        record.where, record.excuse = self.run, None
         if self.world.telling:
             self.world.trace(self, key, ("take", record))
         staged = self.staged.get(key)
@@ -290,9 +293,12 @@ class Node:
         self.path(key).deliver(PathLost(self.run))
         self.world.store.read(key, partial(self.step, self._checked, key))
 
+    def _accounted(self, key: bytes) -> bool:
+        """Whether this run holds the object, or a handoff here will account for it."""
+        return self.holds(key) or key in self.sources or key in self.objects
+
     def _checked(self, key: bytes, known: bool, row: RowFacts | None) -> None:
-        held = self.holds(key) or key in self.sources or key in self.objects
-        if known and row is not None and row.owner == self.run and not row.lost and not held:
+        if known and row is not None and row.owner == self.run and not row.lost and not self._accounted(key):
             change = partial(RowFacts._replace, lost=True)
             reply = partial(self.step, self._marked, key)
             self.world.store.write(key, row.version, change, reply)
@@ -393,7 +399,7 @@ class Node:
         elif kind == "chunk":
             target.deliver(ev.ChunkArrived(frame[2], frame[3], number))
         elif kind == "relay":
-            frame[2].where = self.run
+            frame[2].where, frame[2].excuse = self.run, None
             target.arrived(ev.RelayArrived(frame[2], number), frame[2])
         else:
             target.deliver(ev.CutoverArrived(frame[2], frame[3], number))

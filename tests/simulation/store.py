@@ -39,6 +39,7 @@ class Store:
         self._clock = clock
         self.faults = faults
         self.down = False
+        self.on_lost: Callable[[bytes], None] = lambda key: None
         self.rows: dict[bytes, RowFacts] = {}
         self.versions = 0
         self.object_generations = 0
@@ -106,6 +107,8 @@ class Store:
             new = change(row)._replace(version=self.next_version())
             check_change(row, new)
             self.rows[key] = new
+            if new.lost:
+                self.on_lost(key)
             outcome = "applied"
         if reply is not None:
             self._clock.after(self._way(), reply, outcome)

@@ -43,6 +43,7 @@ class World:
         self.mix = mix or draw_mix(Random(seed ^ 0x5EED))
         self.history = History()
         self.store = Store(self.clock, self.mix.store)
+        self.store.on_lost = self.lost
         self.network = Network(self.clock, self.mix.link_delay_s, self.mix.hand_delay_s)
         self.network.corrupt = self.mix.corrupt
         self.nodes: list[Node] = []
@@ -56,6 +57,20 @@ class World:
         self._sequences: dict[tuple[int, bytes], int] = {}
         self._told: list[tuple[float, NodeRun, bytes, object]] | None = [] if tell else None
         self.telling = tell
+        mix = self.mix
+        faults = mix.store
+        self.store_trouble = bool(faults.unavailable or faults.lost_before or faults.lost_after)
+        self.calm = not (
+            self.store_trouble
+            or mix.cuts
+            or mix.pauses
+            or mix.kills
+            or mix.store_outages
+            or mix.cancels
+            or mix.capture_fails
+            or mix.restore_fails
+            or mix.corrupt
+        )
         self._chaos = True
         self.keys = [b"s%d" % number for number in range(self.mix.keys)]
 
@@ -275,6 +290,8 @@ class World:
                     if probe.fate != "handled":
                         raise Violation(f"after healing {probe} ended as {probe.fate}")
         self.history.finish(self.dead)
+        if self.calm and (self.history.counts["failed"] or self.history.counts["outcome: failed"]):
+            raise Violation("something failed although there was no fault")
 
     def _check_settled(self) -> None:
         for node in self.nodes:
@@ -345,6 +362,21 @@ class World:
         if source.identity in self.crossings:
             raise Violation(f"{source.node.run} restores {source.key.decode()} past the boundary")
         self._check_alone(source)
+
+    def dropped(self, target: TargetDriver, reason: str) -> None:
+        """A target may not drop what it owns, unless its time is over (R4.5.3)."""
+        row = self.store.rows[target.key]
+        mine = row.owner == target.node.run and row.relocation_id == target.identity.relocation_id
+        if mine and not row.lost and not row.fenced and self.clock.now < target.ends_at:
+            raise Violation(f"{target.node.run} drops {target.key.decode()}, which it owns: {reason}")
+
+    def lost(self, key: bytes) -> None:
+        """An object may get lost only by a death, or because the store or the links held a move up."""
+        self.history.counts["lost"] += 1
+        if not (
+            self.mix.kills or self.mix.cuts or self.mix.pauses or self.mix.store_outages or self.store_trouble
+        ):
+            raise Violation(f"{key.decode()} was lost without a fault that could explain it")
 
     def opened(self, target: TargetDriver) -> None:
         row = self.store.rows[target.key]
