@@ -6,6 +6,7 @@ pay for what only workers need.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,15 +95,15 @@ _HOMES = {
 """Where each public name lives."""
 
 
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            import importlib
+if not TYPE_CHECKING:  # a checker that saw it would let every misspelt name pass
 
-            value = getattr(importlib.import_module(home), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'sojourn' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        for home, names in _HOMES.items():
+            if name in names:
+                value = getattr(importlib.import_module(home), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module 'sojourn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
