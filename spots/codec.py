@@ -168,8 +168,9 @@ class PayloadCodec:
         where = f"the arguments of {handler.owner_name}.{handler.name}"
         try:
             if content_type == MSGPACK:
-                return self._decode_positional(handler, payload), {}
-            args, kwargs = self._load(content_type, payload, where)
+                args, kwargs = self._decode_positional(handler, payload), {}
+            else:
+                args, kwargs = self._load(content_type, payload, where)
         except (NotConfigured, ProtocolError):
             raise
         except Exception as error:
@@ -185,7 +186,7 @@ class PayloadCodec:
             parts: list[msgspec.Raw] = _raw_items.decode(payload)
             shapes = positional + (rest or ANY_SHAPE,) * (len(parts) - len(positional))
             args = tuple(shape.decoder.decode(part) for shape, part in zip(shapes, parts, strict=False))
-        return handler.bind(args, {})[0]
+        return args
 
     def encode_result(self, handler: Declaration, value: Any) -> tuple[str, bytes]:
         """Content type and payload of a result.

@@ -1,0 +1,235 @@
+"""Values on their way: equal and of the same type, or refused; nothing aliases (B1.7, B1.9)."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import uuid
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+import sojourn as sj
+from hypothesis import given
+from hypothesis import strategies as st
+from sojourn.spots.app import ObjectType
+from sojourn.spots.codec import MSGPACK, PICKLE, PayloadCodec, immutable
+from sojourn.spots.declarations import Request
+from sojourn.spots.shapes import shape_of
+
+app = sj.App("codec")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Point(msgspec.Struct, frozen=True):
+    x: int
+    y: float
+
+
+class Path(msgspec.Struct):
+    points: list[Point]
+    name: str | None = None
+
+
+@dataclasses.dataclass
+class Order:
+    number: int
+    lines: dict[str, tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    text: str
+
+
+class Chatty(str):
+    """A subclass that the codec must not turn into a plain str."""
+
+    __slots__ = ("more",)
+
+
+@app.actor
+class Typed(sj.Actor):
+    kinds: ClassVar[int] = 1
+
+    @sj.request
+    async def order(self, order: Order, colour: Colour = Colour.RED, *more: int) -> Path:
+        return Path([])
+
+    @sj.request
+    async def loose(self, value): ...  # type: ignore[no-untyped-def]
+
+    @sj.request
+    async def keyword(self, *, value: int) -> None: ...
+
+
+codec = PayloadCodec(None)
+order: Request[Any, Any, Any] = Typed.order
+loose: Request[Any, Any, Any] = Typed.loose
+
+
+def round_trip(handler: Request[Any, Any, Any], *args: Any, **kwargs: Any) -> tuple[str, Any]:
+    content_type, payload = codec.encode_arguments(handler, *handler.bind(args, kwargs))
+    return content_type, codec.decode_arguments(handler, content_type, payload)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of the same type all the way down."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return len(one) == len(other) and all(
+            same(key, found) and same(value, other[found])
+            for (key, value), found in zip(one.items(), other, strict=True)
+        )
+    return bool(one == other)
+
+
+ATOMS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary(max_size=20)
+)
+HASHABLE = st.recursive(ATOMS, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3))
+VALUES = st.recursive(
+    HASHABLE,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.tuples(inner, inner),
+        st.dictionaries(HASHABLE, inner, max_size=4),
+        st.sets(HASHABLE, max_size=4),
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_any_value_arrives_equal_and_of_the_same_type(value: Any) -> None:
+    _, (args, kwargs) = round_trip(loose, value)
+    assert same(args, (value,))
+    assert kwargs == {}
+    isolated = codec.isolate_value(value, "a value")
+    assert same(isolated, value)
+    assert isolated is not value or immutable(value)
+
+
+def test_annotated_values_are_compact_and_come_back() -> None:
+    given_order = Order(7, {"a": (1, 2)})
+    content_type, (args, _) = round_trip(order, given_order, Colour.BLUE, 3, 4)
+    assert content_type == MSGPACK
+    assert args == (given_order, Colour.BLUE, 3, 4)
+    path = Path([Point(1, 2.0)], "p")
+    content_type, payload = codec.encode_result(order, path)
+    assert content_type == MSGPACK
+    assert codec.decode_result(order, content_type, payload) == path
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Order(7.0, {}),  # type: ignore[arg-type]
+        Order(True, {}),
+        Order(7, {"a": [1]}),  # type: ignore[dict-item]
+        Order(7, {Chatty("a"): (1,)}),
+        {"number": 7},
+    ],
+)
+def test_what_the_annotation_would_change_is_pickled(wrong: Any) -> None:
+    content_type, (args, _) = round_trip(order, wrong)
+    assert content_type == PICKLE
+    assert args == (wrong,)
+    assert type(args[0]) is type(wrong)
+
+
+def test_attributes_beside_the_fields_survive() -> None:
+    extended = Order(1, {})
+    extended.more = 5  # type: ignore[attr-defined]
+    content_type, (args, _) = round_trip(order, extended)
+    assert content_type == PICKLE
+    assert args[0].more == 5
+
+
+def test_text_that_is_no_unicode() -> None:
+    assert round_trip(loose, "\ud800")[1] == (("\ud800",), {})
+
+
+def test_keywords() -> None:
+    keyword: Request[Any, Any, Any] = Typed.keyword
+    assert round_trip(keyword, value=3) == (PICKLE, ((), {"value": 3}))
+    assert round_trip(order, colour=Colour.RED, order=Order(1, {}))[0] == MSGPACK
+
+
+@pytest.mark.parametrize(
+    ("annotation", "fits", "does_not"),
+    [
+        (int, 5, True),
+        (int, 2**64 - 1, 2**64),
+        (float, 1.0, 1),
+        (int | None, None, "1"),
+        (tuple[int, str], (1, "a"), (1, 2)),
+        (tuple[int, ...], (1, 2), [1, 2]),
+        (set[str], {"a"}, frozenset({"a"})),
+        (dict[int, list[str]], {1: ["a"]}, {"1": ["a"]}),
+        (Point, Point(1, 2.0), Point(1, 2)),
+        (uuid.UUID, uuid.UUID(int=5), "5"),
+        (datetime.date, datetime.date(2026, 1, 1), datetime.datetime(2026, 1, 1)),
+        (decimal.Decimal, decimal.Decimal("1.10"), 1.1),
+        (Colour, Colour.RED, "red"),
+        (Any, [1, {"a": None}], (1,)),
+    ],
+)
+def test_shapes(annotation: Any, fits: Any, does_not: Any) -> None:
+    shape = shape_of(annotation)
+    assert shape.conforms(fits)
+    assert not shape.conforms(does_not)
+    assert same(shape.decoder.decode(msgspec.msgpack.encode(fits)), fits)
+
+
+@pytest.mark.parametrize(
+    ("value", "shared"),
+    [
+        ("text", True),
+        ((1, (2, b"")), True),
+        (frozenset({1}), True),
+        (Point(1, 2.0), True),
+        (Frozen("a"), True),
+        (Frozen([]), False),  # type: ignore[arg-type]
+        (Colour.RED, True),
+        ([1], False),
+        ((1, [2]), False),
+        (Path([]), False),
+        (bytearray(b"x"), False),
+        (Chatty("a"), False),
+        (object(), False),
+    ],
+)
+def test_what_may_be_shared(value: Any, shared: bool) -> None:
+    assert immutable(value) is shared
+
+
+def test_bad_payloads() -> None:
+    with pytest.raises(sj.ProtocolError, match=r"arguments of Typed\.order cannot be decoded"):
+        codec.decode_arguments(order, MSGPACK, b"\xc1")
+    with pytest.raises(sj.ProtocolError, match="cannot be decoded"):
+        codec.decode_arguments(order, PICKLE, b"nonsense")
+    with pytest.raises(sj.ProtocolError, match="unknown content type"):
+        codec.decode_arguments(order, "text/plain", b"")
+    with pytest.raises(sj.InvalidOperation, match="missing a required argument"):
+        codec.decode_arguments(order, MSGPACK, msgspec.msgpack.encode([]))
+
+
+def test_creation_arguments() -> None:
+    for args, kwargs in (((), {}), (("a", 1), {"b": None}), (((1,),), {"c": {2}})):
+        encoded = codec.encode_creation("Typed", args, kwargs)
+        assert same(codec.decode_creation("Typed", *encoded), (args, kwargs))
+
+
+def test_record_of_a_type() -> None:
+    record: ObjectType = app.type_of(Typed)
+    assert set(record.handlers) == {"order", "loose", "keyword"}
