@@ -403,6 +403,8 @@ class TargetDriver(Driver):
         assert item is not None
         self.opened = True
         self.node.unstage(self)
+        if self.world.divert_at_commit:
+            self.node.lead_here(self)
         self.node.objects[self.key] = item
         for record in (*effect.relay, *effect.queue):
             if record.marker is None:
@@ -454,7 +456,8 @@ class TargetDriver(Driver):
     def arrived(self, event: Event, record: Record) -> None:
         """A record for the staged object; a marker is answered as it is staged (B9.4)."""
         self.deliver(event)
-        if record.marker is not None and self.node.staged.get(self.key) is self:
+        staged = self.node.staged.get(self.key) is self
+        if record.marker is not None and staged and self.world.answer_staged:
             self.node.answer(record, Route(self.node.run, self.generation, 0))
 
     _carriers = {  # noqa: RUF012

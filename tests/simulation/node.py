@@ -25,7 +25,7 @@ from sojourn.handoff.path import (
     SendOn,
     StagingBegun,
 )
-from sojourn.handoff.rivals import judge_rivals
+from sojourn.handoff.rivals import RivalVerdict, judge_rivals
 from sojourn.handoff.terms import FAILURE_SPOT_STALE, HandoffIdentity, RowFacts
 from sojourn.ids import NodeRun
 
@@ -221,6 +221,8 @@ class Node:
         followed = connection is not None and record.hops > 0 and self._peer(connection) == source_run
         if not followed and self.path(key).machine.holds_arrivals:
             self.path(key).deliver(RecordSubmitted(record))
+        elif staged is not None and self.world.divert_at_commit and not followed:
+            self.follow(record, staged.identity.source, None)
         elif staged is not None:
             if followed and connection is not None:
                 staged.arrived(ev.FollowArrived(record, connection.number), record)
@@ -287,7 +289,7 @@ class Node:
 
     def check_lost(self, key: bytes) -> None:
         """A message shows that the row may name this run as owner of what it does not hold (B6.8)."""
-        if key in self.checking:
+        if key in self.checking or not self.world.sweeps:
             return
         self.checking.add(key)
         self.path(key).deliver(PathLost(self.run))
@@ -406,7 +408,7 @@ class Node:
 
     def _new_restore(self, connection: Connection, frame: tuple[Any, ...]) -> None:
         _, identity, key, manifest, remaining_s = frame
-        target = TargetDriver(self, identity, key, self.world.clock.now + remaining_s)
+        target = self.world.target_driver(self, identity, key, self.world.clock.now + remaining_s)
         item = self.objects.get(key)
         source = self.sources.get(key)
         if (item is not None and item.status == "open") or (source is not None and source.before_boundary):
@@ -439,6 +441,8 @@ class Node:
         lives = row is not None and row.version == target.identity.expected_version
         if older is not None:
             verdict = judge_rivals(row, older.machine, target.identity)  # type: ignore[arg-type]
+            if self.world.newest_identity_wins:
+                verdict = RivalVerdict(older_lives=False, newcomer_lives=True)
             lives = verdict.newcomer_lives
             if not verdict.older_lives:
                 older.deliver(ev.RivalPreferred())
@@ -462,6 +466,11 @@ class Node:
         key = target.key
         self.staged[key] = target
         self._staged_from[key] = target.identity.source
+        if not self.world.divert_at_commit:
+            self.lead_here(target)
+
+    def lead_here(self, target: TargetDriver) -> None:
+        key = target.key
         path = self.path(key)
         source = self.sources.get(key)
         last = path.machine.last_run

@@ -10,6 +10,7 @@ from typing import Any
 from sojourn.handoff.events import CancelRequested
 from sojourn.handoff.machine import Log
 from sojourn.handoff.path import Route, RouteLearned, SenderPath
+from sojourn.handoff.relay import RelaySection
 from sojourn.handoff.source import SourceHandoff, SourcePlan
 from sojourn.handoff.target import TargetHandoff, TargetPlan
 from sojourn.handoff.terms import HandoffIdentity, Outcome, RowFacts
@@ -37,6 +38,15 @@ class World:
     source_class: type[SourceHandoff] = SourceHandoff
     target_class: type[TargetHandoff] = TargetHandoff
     path_class: type[SenderPath] = SenderPath
+    relay_class: type[RelaySection] = RelaySection
+    source_driver: type[SourceDriver] = SourceDriver
+    target_driver: type[TargetDriver] = TargetDriver
+    # switches of the drills, all off in a true run
+    newest_identity_wins = False
+    divert_at_commit = False
+    seal_with_marker_out = False
+    answer_staged = True
+    sweeps = True
 
     def __init__(self, seed: int, mix: Mix | None = None, *, tell: bool = False) -> None:
         self.clock = Clock(seed)
@@ -169,7 +179,9 @@ class World:
             return
         if node.objects.get(key) is not item or item.status != "open" or target.run not in node.links:
             return
-        if row.object_generation != item.generation or node.path(key).machine.marker_out:
+        if row.object_generation != item.generation:
+            return
+        if node.path(key).machine.marker_out and not self.seal_with_marker_out:
             return
         random = self.clock.random
         if random.random() < self.mix.burst:
@@ -177,7 +189,7 @@ class World:
                 for _ in range(random.randint(0, 3)):
                     self.clock.after(random.random() * 0.02, other.step, self.send, other, sender, key)
         gives_up_at = self.clock.now + random.uniform(*self.mix.gives_up_s)
-        driver = SourceDriver(node, target, item, row, gives_up_at)
+        driver = self.source_driver(node, target, item, row, gives_up_at)
         self.handoffs += 1
         driver.start(node.links[target.run].number)
         if self.chance(self.mix.cancels):
@@ -330,7 +342,12 @@ class World:
     def new_target(
         self, identity: HandoffIdentity, key: bytes, run: NodeRun, ends_at: float
     ) -> TargetHandoff:
-        return self.target_class(TargetPlan(identity, key, run, ends_at), checksum, frozen, self.mix.options)
+        target = self.target_class(
+            TargetPlan(identity, key, run, ends_at), checksum, frozen, self.mix.options
+        )
+        if self.relay_class is not RelaySection:
+            target._new_relay = lambda: self.relay_class(checksum, frozen)  # type: ignore[method-assign]
+        return target
 
     def new_path(self) -> SenderPath:
         return self.path_class(self.next_number, path_kept_s=self.mix.options.follow_duration_s)
