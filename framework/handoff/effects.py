@@ -178,20 +178,25 @@ class DropObject(Effect):
 
 @dataclass(frozen=True, slots=True)
 class InstallFollowRoute(Effect):
-    """The commit is known: tell original senders of `run` (command 50) from now on.
+    """Message Follow to `run` until `RemoveFollowRoute` (R10): at a source that learned its commit, and at a
+    target that gave the object up in favour of the running source.
 
-    `RecordArrived` still comes to this machine until `RemoveFollowRoute`, unless the object is, or is being
-    staged, on this node again: a local object and a staged one go before any follow route (B8.14).
+    From now on records of the object that neither an object nor a staging here takes go through this node's
+    own `SenderPath`, one hop further, and no longer to this machine: first `PathTaken` of the handoff's other
+    node (what this machine still sends goes there, on the same connection), then `RouteLearned` of `run` if
+    that is another one. One path for the node's own records and for those it follows: two would overtake one
+    another when the object comes back (B9.4). Original senders are told of `run` once each (command 50).
     """
 
     run: NodeRun
     owner_generation: int
+    """0 where the row was not read: a target that gave up."""
     until: float
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveFollowRoute(Effect):
-    """The follow route of this handoff ends: records for the object are routed as anywhere else."""
+    """The follow route of this handoff ends, if a later one has not replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +308,7 @@ class DropTarget(Effect):
     """Remove buffer, instance and temporary queue; the target of this identity never opens.
 
     `direct` is what came here directly or by follow, to be treated as `disposal` says before the local route
-    goes back. With `FOLLOW_TO_SOURCE` the machine goes on following until `ForgetHandoff`: give it as
-    `DirectArrived` what no object, staging or source handoff here takes. `relay` are relay records. Where `end_work` is True this node saw proof that the source is past
+    goes back. `relay` are relay records. Where `end_work` is True this node saw proof that the source is past
     its boundary: it makes the terminals of the saved work in its worker and of `relay`; else it must not,
     since the source may restore them (B8.15).
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sojourn.handoff.effects import DropTarget, SendRelocationFailed
+from sojourn.handoff.effects import DropTarget, InstallFollowRoute, SendRelocationFailed
 from sojourn.handoff.machine import Machine
 from sojourn.handoff.relay import RelaySection
 from sojourn.handoff.target_states import Announced, Committing, RelayReady, Staged, TargetRemoved
@@ -76,6 +76,8 @@ class TargetBase(Machine):
         relay.forget_records()
         forget_at = self.plan.ends_at + self.options.ended_memory_s
         follows = disposal is DirectDisposal.FOLLOW_TO_SOURCE
+        if follows:  # who was told of this node while it staged the object still sends here
+            self._do(InstallFollowRoute(self.plan.identity.source, 0, forget_at))
         self.state = TargetRemoved(failure_code, relay, forget_at, follows)
 
     def _committed(self, row: RowFacts | None, owner_generation: int) -> bool:

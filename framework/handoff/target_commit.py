@@ -11,6 +11,7 @@ from sojourn.handoff.effects import (
     ForgetHandoff,
     OpenDispatch,
     ReadRow,
+    RemoveFollowRoute,
     SendFollow,
     SendRelayReady,
     SendRelocationFailed,
@@ -224,6 +225,8 @@ class TargetCommit(TargetStaging):
     )
     def _forget(self, state: Open | TargetRemoved, event: DeadlineReached, now: float) -> None:
         if now >= state.forget_at and not isinstance(state, Opening):
+            if isinstance(state, TargetRemoved) and state.follows:
+                self._do(RemoveFollowRoute())
             self._do(ForgetHandoff())
             self.state = TargetForgotten()
 
@@ -239,7 +242,7 @@ class TargetCommit(TargetStaging):
     def _arrived_of_ended(
         self, state: TargetRemoved, event: DirectArrived | FollowArrived, now: float
     ) -> None:
-        """Who was told of this node while it staged the object still sends here: it is followed back."""
+        """Delivered here all the same: it goes where the follow route leads."""
         if state.follows:
             self._do(SendFollow(self.plan.identity.source, (event.record,)))
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.handoff import effects as fx
 from sojourn.handoff import events as ev
 from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log, Machine
-from sojourn.handoff.path import PathLost, PathTaken, Route, RouteLearned
+from sojourn.handoff.path import PathLost, Route
 from sojourn.handoff.source_states import PastBoundary, SourceClosed, SourceRestored, SourceRunning
 from sojourn.handoff.terms import DirectDisposal, HandoffIdentity, Manifest, RowFacts
 from sojourn.ids import NodeRun
@@ -139,8 +139,6 @@ class SourceDriver(Driver):
         self.payload: Payload | None = None
         self.relayed = 0
         self.follow_owner: NodeRun | None = None
-        self.follow_generation = 0
-        self.told: set[NodeRun] = set()
         self.outcomes = 0
         self.ended_dispatch = 0
 
@@ -246,30 +244,16 @@ class SourceDriver(Driver):
     def _send_follow(self, effect: fx.SendFollow) -> None:
         for record in effect.records:
             self.node.follow(record, effect.run, self)
-            self._tell(record.origin)
-
-    def _tell(self, origin: NodeRun) -> None:
-        """Command 50, once per sender, when the commit is known (B9.2)."""
-        if self.follow_owner is not None and origin != self.node.run and origin not in self.told:
-            self.told.add(origin)
-            route = Route(self.follow_owner, self.item.generation, self.follow_generation)
-            self.node.send(origin, ("moved", self.key, route))
 
     def _install(self, effect: fx.InstallFollowRoute) -> None:
-        self.follow_owner, self.follow_generation = effect.run, effect.owner_generation
-        if self.node.sources.get(self.key) is self and not self.node.holds(self.key):
-            route = Route(effect.run, self.item.generation, effect.owner_generation)
-            path = self.node.path(self.key)
-            if path.machine.last_run in (None, self.node.run):
-                path.deliver(PathTaken(route._replace(run=self.target.run)))
-            if effect.run != self.target.run:
-                path.deliver(RouteLearned(route))
+        route = Route(effect.run, self.item.generation, effect.owner_generation)
+        self.node.install_follow(self, route, self.target.run)
+        self.follow_owner = effect.run
 
     def _remove(self, effect: fx.RemoveFollowRoute) -> None:
+        self.node.remove_follow(self)
         if self.node.sources.get(self.key) is self:
             del self.node.sources[self.key]
-            if not self.node.holds(self.key):
-                self.node.path(self.key).deliver(PathLost(self.node.run))
 
     def _report(self, effect: fx.ReportOutcome) -> None:
         self.outcomes += 1
@@ -347,7 +331,6 @@ class TargetDriver(Driver):
         self.item: LocalObject | None = None
         self.generation = 0
         self.opened = False
-        self.told: set[NodeRun] = set()
 
     def _install(self, effect: fx.InstallTemporaryQueue) -> None:
         self.node.stage(self)
@@ -425,8 +408,6 @@ class TargetDriver(Driver):
                     node.fail(record, "Unavailable")
         self.item = None
         source = self.identity.source
-        if effect.disposal is DirectDisposal.FOLLOW_TO_SOURCE:
-            node.removed[self.key] = self
         if effect.disposal is DirectDisposal.HAND_OVER:
             node.inherited[self.key] = list(effect.direct)
             return
@@ -435,23 +416,21 @@ class TargetDriver(Driver):
                 node.follow(record, source, None)
             else:
                 node.fail(record, "Unavailable")
-        path = node.path(self.key)
-        if effect.disposal is DirectDisposal.FOLLOW_TO_SOURCE:
-            path.deliver(PathTaken(Route(source, 0, 0)))
-        else:
-            path.deliver(PathLost(node.run))
+        if effect.disposal is not DirectDisposal.FOLLOW_TO_SOURCE:
+            node.path(self.key).deliver(PathLost(node.run))
 
     def _send_follow(self, effect: fx.SendFollow) -> None:
         for record in effect.records:
             self.node.follow(record, effect.run, None)
-            if record.origin != self.node.run and record.origin not in self.told:
-                self.told.add(record.origin)
-                self.node.send(record.origin, ("moved", self.key, Route(effect.run, self.generation, 0)))
+
+    def _install_follow(self, effect: fx.InstallFollowRoute) -> None:
+        self.node.install_follow(self, Route(effect.run, self.generation, 0), effect.run)
+
+    def _remove_follow(self, effect: fx.RemoveFollowRoute) -> None:
+        self.node.remove_follow(self)
 
     def _forget(self, effect: fx.ForgetHandoff) -> None:
         self.node.targets.pop(self.identity, None)
-        if self.node.removed.get(self.key) is self:
-            del self.node.removed[self.key]
 
     def arrived(self, event: Event, record: Record) -> None:
         """A record for the staged object; a marker is answered as it is staged (B9.4)."""
@@ -476,5 +455,7 @@ class TargetDriver(Driver):
         fx.OpenDispatch: _open,
         fx.DropTarget: _drop,
         fx.SendFollow: _send_follow,
+        fx.InstallFollowRoute: _install_follow,
+        fx.RemoveFollowRoute: _remove_follow,
         fx.ForgetHandoff: _forget,
     }

@@ -54,10 +54,7 @@ class PathDriver(Driver):
 
     def _send_on(self, effect: SendOn) -> None:
         for record in effect.records:
-            if record.origin == self.node.run or effect.run == self.node.run:
-                self.node.send_record(record, effect.run)
-            else:  # it came here from elsewhere, and waited behind this node's marker
-                self.node.follow(record, effect.run, None)
+            self.node.send_record(record, effect.run)
 
     def _send_marker(self, effect: SendMarker) -> None:
         marker = Record(self.world.next_number(), self.node.run, self.key, -1, 0, self.world.clock.now)
@@ -97,13 +94,14 @@ class Node:
         self.staged: dict[bytes, TargetDriver] = {}
         self.targets: dict[HandoffIdentity, TargetDriver] = {}
         self.judging: dict[HandoffIdentity, list[tuple[Connection, tuple[Any, ...]]]] = {}
-        self.removed: dict[bytes, TargetDriver] = {}
-        """Ended attempts that follow to their source what nothing newer takes."""
+        self.follows: dict[bytes, tuple[Driver, Route, set[NodeRun]]] = {}
+        """Follow routes: whose, where to, and who was told (B9.2)."""
         self.inherited: dict[bytes, list[Record]] = {}
         self.paths: dict[bytes, PathDriver] = {}
         self.outbox: dict[NodeRun, list[tuple[Any, ...]]] = {}
         self._staged_from: dict[bytes, NodeRun] = {}
         """Where the last object staged here came from: what that run follows passes the marker by."""
+        self.creating: set[bytes] = set()
         self.checking: set[bytes] = set()
 
     # time
@@ -186,6 +184,7 @@ class Node:
         """Instance Spots come back on demand, as a new incarnation (B6.6, B6.8)."""
         assert row is not None
         new = self.world.new_incarnation(self.run)
+        self.creating.add(key)
         change = partial(self._incarnate, new)
         reply = partial(self.step, self._created, key, new)
         self.world.store.write(key, row.version, change, reply)
@@ -195,6 +194,7 @@ class Node:
         return new
 
     def _created(self, key: bytes, new: RowFacts, outcome: str) -> None:
+        self.creating.discard(key)
         if outcome == "applied":
             self.world.reborn(key)
             item = LocalObject(self, key, new.object_generation, 0, ())
@@ -239,12 +239,11 @@ class Node:
 
     def _take_elsewhere(self, record: Record, key: bytes) -> None:
         source = self.sources.get(key)
-        if source is not None and source.begun:
+        if source is not None and source.begun and source.follow_owner is None:
             source.deliver(ev.RecordArrived(record))
             return
-        removed = self.removed.get(key)
-        if removed is not None:
-            removed.deliver(ev.DirectArrived(record))
+        if key in self.follows:
+            self._follow_on(record)
             return
         self.fail(record, "Unavailable")
         self.check_lost(key)
@@ -258,6 +257,43 @@ class Node:
             self.take(record, None)
         else:
             self.send(run, ("record", record, source))
+
+    def install_follow(self, driver: Driver, route: Route, first: NodeRun) -> None:
+        """Message Follow goes through this node's own path to the object."""
+        key = driver.key
+        self.follows[key] = (driver, route, set())
+        if not self.holds(key):
+            path = self.path(key)
+            if path.machine.last_run in (None, self.run):
+                path.deliver(PathTaken(route._replace(run=first)))
+            if route.run != first:
+                path.deliver(RouteLearned(route))
+
+    def remove_follow(self, driver: Driver) -> None:
+        held = self.follows.get(driver.key)
+        if held is not None and held[0] is driver:
+            del self.follows[driver.key]
+
+    def _follow_on(self, record: Record) -> None:
+        key = record.key
+        _, route, told = self.follows[key]
+        record.hops += 1
+        if record.hops > HOPS_MAX:
+            self.fail(record, "Unavailable")
+            return
+        origin = record.origin
+        if origin != self.run and origin not in told:
+            told.add(origin)
+            self.send(origin, ("moved", key, route), queue=False)
+        path = self.path(key)
+        run = path.machine.current
+        if path.machine.last_run in (None, self.run):
+            run = route.run
+            path.deliver(PathTaken(route))
+        if run is None:
+            path.deliver(RecordSubmitted(record))
+        else:
+            self.send(run, ("record", record, None))
 
     def fail(self, record: Record, reason: str) -> None:
         if record.marker is None:
@@ -297,7 +333,7 @@ class Node:
 
     def _accounted(self, key: bytes) -> bool:
         """Whether this run holds the object, or a handoff here will account for it."""
-        return self.holds(key) or key in self.sources or key in self.objects
+        return self.holds(key) or key in self.sources or key in self.objects or key in self.creating
 
     def _checked(self, key: bytes, known: bool, row: RowFacts | None) -> None:
         if known and row is not None and row.owner == self.run and not row.lost and not self._accounted(key):
