@@ -91,6 +91,7 @@ class Moving:
                 if isinstance(error, SojournError)
                 else failure_of(error, "capture", describe_key(cell.key))
             )
+            typed.phase = typed.phase or "capture"
             self._refuse(message, typed)
             return
         cell.phase = Phase.CAPTURED

@@ -481,6 +481,8 @@ class SourceDriver:
 def _reason(reason: Any) -> str:
     """The B10.2 reason a failed move counts as."""
     if isinstance(reason, SojournError):
+        if reason.phase == "RelocationDisabled":
+            return "RelocationDisabled"
         if reason.phase == "capture" or reason.kind in ("NotConfigured", "TypeMismatch"):
             return "StateIncompatible"
         return "StoreUnavailable" if reason.kind == "StoreUnavailable" else "RelocationFailed"
