@@ -317,13 +317,13 @@ class FrameChannel(asyncio.BufferedProtocol):
     def _cut_block(self, start: int) -> int:
         """Hand on the whole small frames of the next block; returns where the rest starts."""
         block = bytes(self._view[start : min(self._end, start + _CUT_OCTETS + _PREFIX)])
-        on_frame = self.on_frame
+        on_frame, octets_max = self.on_frame, self._frame_octets_max
         at, end = 0, len(block)
         while end - at >= _PREFIX:
             (octets,) = _length_at(block, at)
             body_at = at + _PREFIX
             after = body_at + octets
-            if after > end or not octets:
+            if after > end or not 0 < octets <= octets_max:
                 break
             at = after
             on_frame(block[body_at:after])

@@ -31,6 +31,7 @@ from sojourn.control import (
 )
 from sojourn.errors import InternalFailure, ProtocolError, SojournError, error_from_fields
 from sojourn.spots.app import App
+from sojourn.spots.host import ObjectHost
 from sojourn.spots.ports import Port
 from sojourn.workers.ipc import Connection, connect
 from sojourn.workers.logs import LogForwarder
@@ -82,8 +83,6 @@ class HostFactory(Protocol):
 
 def object_host(app: App, port: Port, welcome: Welcome) -> Host:
     """The host of a real node."""
-    from sojourn.spots.host import ObjectHost
-
     return ObjectHost(app, port, welcome)
 
 

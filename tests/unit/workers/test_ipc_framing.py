@@ -63,10 +63,11 @@ async def connected(
         ),
         sock=right,
     )
-    yield sender, receiver
-    sender.close()
-    receiver.close()
-    async with asyncio.timeout(10):
+    try:
+        yield sender, receiver
+    finally:
+        sender.abort()
+        receiver.abort()
         await asyncio.gather(sender.wait_closed(), receiver.wait_closed())
 
 
