@@ -135,7 +135,11 @@ class HostMove:
 
     def units(self) -> list[LocalObject]:
         """Everything here that a host move has to move: Actors first, then Instance Spots (B10.3)."""
-        held = [unit for unit in self._objects.values() if unit.place in (Place.ACTIVE, Place.SOURCE)]
+        held = [
+            unit
+            for unit in self._objects.values()
+            if unit.place in (Place.ACTIVE, Place.SOURCE) and unit.follow_run is None
+        ]
         return sorted(held, key=lambda unit: unit.kind == ObjectKind.INSTANCE_SPOT)
 
     async def _run(self, version: int, deadline: float) -> RelocateResult:

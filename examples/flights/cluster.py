@@ -50,7 +50,7 @@ class ClusterFleet:
         took_s = time.monotonic() - started
         await handle.uncordon()
         return Emptied(
-            node=handle.name,
+            node=handle.rid,
             outcome=result.outcome,
             reason=result.reason,
             moved=result.moved,
