@@ -19,8 +19,8 @@ import hypothesis
 import pytest
 import uvloop
 
-from tests.hanging import limited
-from tests.leaks import LoopErrors, adopt_orphans, what_is_left, what_is_there
+from tests.hanging import Watchdog, limited
+from tests.leaks import CheckedLoop, LoopErrors, adopt_orphans, what_is_left, what_is_there
 from tests.redis_server import any_redis_url as any_redis_url
 from tests.redis_server import redis_url as redis_url
 
@@ -29,9 +29,12 @@ HEAVY_FOLDERS = ("tests/cluster/", "tests/runtime/", "tests/processes/", "tests/
 SHARE_OF_TIMEOUT = 0.8
 """An async test is cancelled after this part of its timeout, and its other tasks are named.
 
-pytest-timeout is the backstop for what blocks the loop. It ends the whole process (method "thread"), since
-under uvloop a signal does not wake a test that only waits.
+For what blocks the loop pytest-timeout ends the whole process (method "thread"), since under uvloop a signal
+does not wake a test that only waits. The watchdog is there for fixtures after a failure.
 """
+SPARE_S = 20.0
+"""How much longer than its timeout a test with its fixtures may take before the watchdog ends the process."""
+watchdog_key = pytest.StashKey[Watchdog]()
 
 
 hypothesis.settings.register_profile("busy", deadline=None, print_blob=True)
@@ -44,6 +47,7 @@ hypothesis.settings.load_profile("repeatable" if os.environ.get("CI") else "busy
 
 def pytest_configure(config: pytest.Config) -> None:
     adopt_orphans()
+    config.stash[watchdog_key] = Watchdog(os.dup(2))
     uvloop.new_event_loop().close()  # libuv keeps one pipe for the whole process from its first loop on
     if config.getoption("dist", "no") == "load":
         config.option.dist = "loadgroup"
@@ -53,7 +57,7 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Async tests run on the loop that the product runs on."""
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": CheckedLoop}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,7 +74,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.fixturenames.insert(item.fixturenames.index("nothing_left") + 1, "no_task_left")
 
 
-def _timeout_s(item: pytest.Function) -> float:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    watchdog = item.config.stash[watchdog_key]
+    watchdog.expect(item.nodeid, _timeout_s(item) + SPARE_S)
+    try:
+        return (yield)
+    finally:
+        watchdog.expect("", None)
+
+
+def _timeout_s(item: pytest.Item) -> float:
     marker = item.get_closest_marker("timeout")
     given = None if marker is None else (marker.args[0] if marker.args else marker.kwargs.get("timeout"))
     return float(item.config.getini("timeout") if given is None else given)

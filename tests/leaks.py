@@ -11,12 +11,15 @@ import select
 import signal
 import sys
 import threading
+import warnings
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["LoopErrors", "Possessions", "adopt_orphans", "what_is_left", "what_is_there"]
+import uvloop
+
+__all__ = ["CheckedLoop", "LoopErrors", "Possessions", "adopt_orphans", "what_is_left", "what_is_there"]
 
 PR_SET_CHILD_SUBREAPER = 36
 END_S = 2.0
@@ -144,3 +147,18 @@ class LoopErrors(logging.Handler):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         logging.getLogger("asyncio").removeHandler(self)
+
+
+class CheckedLoop(uvloop.Loop):
+    """uvloop's event loop; closing it reports transports that were left open, as asyncio errors.
+
+    uvloop warns of them in the middle of `close`. A warning that is an error breaks that off, and the loop then
+    waits forever for a handle that nobody closes.
+    """
+
+    def close(self) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            super().close()
+        for warning in caught:
+            logging.getLogger("asyncio").error("%s", warning.message)

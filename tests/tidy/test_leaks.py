@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LEAKY_TESTS = """
-import asyncio, os, pytest, threading
+import asyncio, os, pytest, socket, threading
 
 tasks = []
 
@@ -35,6 +35,11 @@ async def test_loop_error():
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
+async def test_transport():
+    left, right = socket.socketpair()
+    await asyncio.get_running_loop().create_unix_connection(asyncio.Protocol, sock=left)
+    tasks.append(right)
+
 @pytest.mark.timeout(1)
 async def test_waiting():
     await asyncio.Event().wait()
@@ -48,6 +53,7 @@ COMPLAINTS = {
     "orphan": "running process .* sleep 30",
     "thread": "running thread",
     "task": "left tasks running",
+    "transport": "asyncio error: unclosed resource",
     "loop_error": "asyncio error: .*ZeroDivisionError",
 }
 
@@ -65,4 +71,4 @@ def test_left_behind(tmp_path: Path) -> None:
         assert section is not None, f"{name} was not noticed:\n{done.stdout}"
         assert re.search(complaint, section.group(), re.DOTALL), section.group()
     assert re.search(r"not done after 0.8 s\n.*test_waiting.*Event\(\)\.wait\(\)", done.stdout, re.DOTALL)
-    assert f"1 failed, 7 passed, {len(COMPLAINTS)} errors" in done.stdout
+    assert f"1 failed, 8 passed, {len(COMPLAINTS)} errors" in done.stdout
