@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from sojourn.errors import InvalidOperation, NotConfigured, ProtocolError
 from sojourn.spots.references import ActorRef, SpotRef, references_bind_to
-from sojourn.spots.shapes import ANY_SHAPE, plain
+from sojourn.spots.shapes import plain
 
 if TYPE_CHECKING:
     from sojourn.spots.declarations import Arguments, Declaration
@@ -126,15 +126,16 @@ class PayloadCodec:
         Raises:
             InvalidOperation: an argument cannot be encoded; the text names it.
         """
-        if not kwargs:
-            positional, rest, _ = handler.shapes()
-            if len(args) <= len(positional) or rest is not None:
-                shapes = positional[: len(args)] + (rest or ANY_SHAPE,) * (len(args) - len(positional))
-                if all(shape.conforms(value) for shape, value in zip(shapes, args, strict=True)):
-                    try:
-                        return MSGPACK, _encoder.encode(args)
-                    except (UnicodeEncodeError, OverflowError):
-                        pass  # text that is no valid Unicode: pickle keeps it
+        shapes = None if kwargs else handler.argument_shapes(len(args))
+        if shapes is not None:
+            for shape, value in zip(shapes, args, strict=True):
+                if not shape.conforms(value):
+                    break
+            else:
+                try:
+                    return MSGPACK, _encoder.encode(args)
+                except (UnicodeEncodeError, OverflowError):
+                    pass  # text that is no valid Unicode: pickle keeps it
         self._check_pickle(f"the arguments of {handler.owner_name}.{handler.name}")
         try:
             return PICKLE, dump_pickle((args, kwargs))
@@ -179,14 +180,15 @@ class PayloadCodec:
 
     @staticmethod
     def _decode_positional(handler: Declaration, payload: bytes | memoryview) -> tuple[Any, ...]:
-        positional, rest, _ = handler.shapes()
-        if all(shape is ANY_SHAPE for shape in positional) and rest in (None, ANY_SHAPE):
-            args = tuple(_untyped.decode(payload))
-        else:
-            parts: list[msgspec.Raw] = _raw_items.decode(payload)
-            shapes = positional + (rest or ANY_SHAPE,) * (len(parts) - len(positional))
-            args = tuple(shape.decoder.decode(part) for shape, part in zip(shapes, parts, strict=False))
-        return args
+        if payload and payload[0] & 0xF0 == _SHORT_ARRAY:
+            decoder = handler.arguments_decoder(payload[0] & 0x0F)
+            if decoder is not None:
+                return decoder.decode(payload)
+        parts: list[msgspec.Raw] = _raw_items.decode(payload)
+        shapes = handler.argument_shapes(len(parts)) or ()
+        if len(shapes) < len(parts):
+            return tuple(_untyped.decode(payload))  # too many: binding says so
+        return tuple(shape.decoder.decode(part) for shape, part in zip(shapes, parts, strict=True))
 
     def encode_result(self, handler: Declaration, value: Any) -> tuple[str, bytes]:
         """Content type and payload of a result.
@@ -314,4 +316,5 @@ class PayloadCodec:
             return pickle.loads(payload)
 
 
+_SHORT_ARRAY = 0x90
 _raw_items = msgspec.msgpack.Decoder(list[msgspec.Raw])

@@ -11,8 +11,9 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
+import msgspec
 from sojourn.errors import InvalidOperation, NotConfigured
-from sojourn.spots.shapes import Shape, shape_of
+from sojourn.spots.shapes import ANY_SHAPE, Shape, shape_of
 from sojourn.spots.ticks import DEFAULT_CATCH_UP_MAX, OverrunPolicy, Tick, check_overrun, milliseconds
 
 __all__ = ["Declaration", "Request", "Send", "Timer", "request", "send", "timer"]
@@ -24,6 +25,9 @@ _O = TypeVar("_O")
 _R = TypeVar("_R")
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+_CACHED_ARGUMENTS_MAX = 15
+"""What fits the short MessagePack array; longer argument lists are rare enough to be looked up anew."""
 
 
 class Declaration:
@@ -56,6 +60,8 @@ class Declaration:
         self.signature = inspect.signature(function)
         self._count_positional()
         self._shapes: tuple[tuple[Shape, ...], Shape | None, Shape] | None = None
+        self._by_count: dict[int, tuple[Shape, ...]] = {}
+        self._decoders: dict[int, msgspec.msgpack.Decoder[tuple[Any, ...]]] = {}
 
     def _count_positional(self) -> None:
         least = most = 0
@@ -101,6 +107,31 @@ class Declaration:
     def _shown(self) -> str:
         shown = list(self.signature.parameters.values())[1:]
         return str(self.signature.replace(parameters=shown))
+
+    def argument_shapes(self, count: int) -> tuple[Shape, ...] | None:
+        """Shapes of `count` positional arguments; None for more than the handler takes."""
+        shapes = self._by_count.get(count)
+        if shapes is None:
+            positional, rest, _ = self.shapes()
+            if count > len(positional) and rest is None:
+                return None
+            shapes = positional[:count] + (rest or ANY_SHAPE,) * (count - len(positional))
+            if count <= _CACHED_ARGUMENTS_MAX:
+                self._by_count[count] = shapes
+        return shapes
+
+    def arguments_decoder(self, count: int) -> msgspec.msgpack.Decoder[tuple[Any, ...]] | None:
+        """Decoder of an array of `count` arguments; None for more than the handler takes."""
+        decoder = self._decoders.get(count)
+        if decoder is None:
+            shapes = self.argument_shapes(count)
+            if shapes is None:
+                return None
+            hints = tuple(shape.annotation for shape in shapes)
+            decoder = msgspec.msgpack.Decoder(tuple.__class_getitem__(hints) if hints else tuple[()])
+            if count <= _CACHED_ARGUMENTS_MAX:
+                self._decoders[count] = decoder
+        return decoder
 
     def shapes(self) -> tuple[tuple[Shape, ...], Shape | None, Shape]:
         """Shapes of the positional arguments, of `*args` (None without), and of the result."""

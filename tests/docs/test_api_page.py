@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import sojourn as sj
+
 from tests.tidy.sources import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "api.md"
