@@ -32,6 +32,7 @@ __all__ = [
     "encode_source_prefix",
     "encode_spot_fence",
     "read_record",
+    "take_record",
 ]
 
 _K = TypeVar("_K", bound=Hashable)
@@ -222,6 +223,36 @@ def read_record(record: bytes | memoryview) -> FastRecord:
     except (struct.error, IndexError, KeyError, WireError):
         fields = None
     return _read_generally(record) if fields is None else fields
+
+
+def take_record(data: memoryview, start: int) -> bytes | None:
+    """The record of kind 5, 6, 9 or 10 that begins at `start`, checked; None where the general decoder must judge.
+
+    An envelope may hold a hundred thousand of them, without a length in front.
+    """
+    try:
+        record = bytes(data[start : _record_end(data, start)])
+        return None if _read(record) is None else record
+    except (struct.error, IndexError, KeyError, WireError):
+        return None
+
+
+def _record_end(data: memoryview, start: int) -> int:
+    operation = _OPERATION_OF_KIND[data[start]]
+    at = start + 4 + (data[start + 2] << 8 | data[start + 3])
+    if data[at]:
+        entries = data[at + 2]
+        at += 3
+        for _ in range(entries):
+            at += 1 + data[at]
+            at += 2 + (data[at] << 8 | data[at + 1])
+    else:
+        at += 1
+    at += _HEAD_REQUEST.size if operation else _HEAD_SEND.size
+    at += 9 + data[at]
+    at += 1 + data[at] + _ROUTE.size
+    _, length = _PAYLOAD_HEAD.unpack_from(data, at)
+    return at + _PAYLOAD_HEAD.size + int(length)
 
 
 def _read(record: bytes | memoryview) -> FastRecord | None:

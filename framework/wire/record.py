@@ -302,6 +302,13 @@ class RawRecord(Codec[Buffer]):
 
     def read(self, reader: Reader) -> bytes:
         start = reader.offset
+        if reader.trace is None:
+            from sojourn.wire.fast_record import take_record  # it is built on this module
+
+            record = take_record(reader.data, start)
+            if record is not None and len(record) <= reader.remaining:
+                reader.advance(len(record))
+                return record
         FROZEN_RECORD.read(reader)
         return bytes(reader.data[start : reader.offset])
 
