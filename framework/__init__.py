@@ -36,18 +36,22 @@ if TYPE_CHECKING:
     from sojourn.spots.references import Relocation as Relocation
     from sojourn.spots.references import SpotRef as SpotRef
     from sojourn.spots.ticks import Tick as Tick
+    from sojourn.workers.client import Client as Client
+    from sojourn.workers.local_cluster import LocalCluster as LocalCluster
 
 __all__ = [
     "Actor",
     "ActorRef",
     "AlreadyExists",
     "App",
+    "Client",
     "DataLost",
     "DeadlineExceeded",
     "EntrySpot",
     "InstanceSpot",
     "InternalFailure",
     "InvalidOperation",
+    "LocalCluster",
     "NotConfigured",
     "NotFound",
     "Options",
@@ -91,6 +95,8 @@ _HOMES = {
     "sojourn.spots.objects": ("Actor", "EntrySpot", "InstanceSpot", "UserSpot"),
     "sojourn.spots.references": ("ActorRef", "Relocation", "SpotRef"),
     "sojourn.spots.ticks": ("Tick",),
+    "sojourn.workers.client": ("Client",),
+    "sojourn.workers.local_cluster": ("LocalCluster",),
 }
 """Where each public name lives."""
 
