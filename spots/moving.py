@@ -6,6 +6,7 @@ move happens elsewhere; here an object only stops, is encoded, is decoded, and g
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Moving"]
 
+_POPULATED_MIN = 1 << 20
+
 
 class _Assembly:
     """Bytes of an envelope on their way in (R4.3.2)."""
@@ -31,7 +34,7 @@ class _Assembly:
     def __init__(self, message: Restore, cell: Cell) -> None:
         self.message = message
         self.cell = cell
-        self.buffer = bytearray(message.length)
+        self.buffer = _room_for(message.length)
         self.filled = 0
 
 
@@ -198,7 +201,7 @@ class Moving:
                 raise error
             for timer in list((cell.timers or {}).values()):
                 host.timers.end(timer)  # what `__init__` started came with the object already
-            restore(cell, message, memoryview(assembly.buffer))
+            restore(cell, message, assembly.buffer)
         except Exception as failure:
             typed = (
                 failure
@@ -225,6 +228,14 @@ class Moving:
         for handoff, assembly in list(self._assemblies.items()):
             if assembly.message.key == key:
                 del self._assemblies[handoff]
+
+
+def _room_for(length: int) -> memoryview:
+    """Fresh memory; a large area has its pages at once, which is cheaper than one fault for each."""
+    if length < _POPULATED_MIN:
+        return memoryview(bytearray(length))
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
+    return memoryview(mmap.mmap(-1, length, flags=flags))
 
 
 def _chunks(pieces: list[Buffer], limit: int, length: int) -> Iterator[tuple[bool, Buffer]]:
