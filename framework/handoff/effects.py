@@ -186,6 +186,8 @@ class InstallFollowRoute(Effect):
     node (what this machine still sends goes there, on the same connection), then `RouteLearned` of `run` if
     that is another one. One path for the node's own records and for those it follows: two would overtake one
     another when the object comes back (B9.4). Original senders are told of `run` once each (command 50).
+    Does nothing when another handoff of the object has begun at this node since: a source may learn its commit
+    late, after the object came back and left again.
     """
 
     run: NodeRun

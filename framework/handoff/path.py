@@ -37,6 +37,7 @@ __all__ = [
     "LookingUp",
     "MarkerAnswered",
     "MarkerFailed",
+    "MarkerTaken",
     "NoPath",
     "OnPath",
     "PathLost",
@@ -119,13 +120,22 @@ class StagingBegun(Event):
 
     From now on the path leads here: this node's own senders, and what comes here directly, are given as
     `RecordSubmitted` and come back in a `SendOn` to `run`, behind a marker if the last path led anywhere
-    else than to `source`, the node the object comes from (B9.4). That holds while `holds_arrivals` is True,
-    also when the object has opened meanwhile; only what `source` itself follows to this node passes by. What this node still followed for a move
+    else than to `source`, the node the object comes from (B9.4). While that marker is out, also after the
+    object opened, ask `holds_from(peer)` for what comes here: what `source` sends passes by, and what comes
+    from a node whose own marker was taken here meanwhile (`MarkerTaken`). What this node still followed for a move
     away whose commit it has not learned counts as its last path: tell it by `PathTaken` first.
     """
 
     run: NodeRun
     source: NodeRun
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerTaken(Event):
+    """A marker of the node `run` was answered here, by the staging or the mailbox: from now on everything it
+    sends here directly is in order of itself, and passes by this node's own marker."""
+
+    run: NodeRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +236,8 @@ class AwaitingMarker(State):
     """A marker is out on `last`; records wait behind it. `learned` is the newest route, None when lost.
 
     `home` is this node's own run after `StagingBegun`: then the marker must come back to this very node.
-    `arrivals` stays True until the wait ends, even if the staging is given up meanwhile.
+    `passing` are the nodes whose records need not wait (None = nobody's arrivals wait); it stays until the
+    wait ends, even if the staging is given up meanwhile.
     """
 
     last: Route
@@ -235,7 +246,7 @@ class AwaitingMarker(State):
     until: float
     held: list[Any] = field(default_factory=list)
     home: NodeRun | None = None
-    arrivals: bool = False
+    passing: set[NodeRun] | None = None
 
     @property
     def deadline(self) -> float | None:
@@ -243,6 +254,7 @@ class AwaitingMarker(State):
 
 
 _NOT_ON_IT = "no path is in use"
+_NO_WAIT: Reasons = {MarkerTaken: "nothing waits here"}
 _NO_MARKER: Reasons = dict.fromkeys(
     (MarkerAnswered, MarkerFailed), "the answer of a marker no longer waited for"
 )
@@ -267,16 +279,24 @@ class SenderPath(Machine):
         RouteExpired,
         PathTaken,
         StagingBegun,
+        MarkerTaken,
         PathLost,
         MarkerAnswered,
         MarkerFailed,
         DeadlineReached,
     )
     IGNORED: ClassVar[Ignored] = {
-        NoPath: {RouteExpired: _NOT_ON_IT, PathLost: _NOT_ON_IT, **_NO_MARKER, **_NO_TIMER, **_NO_LOOK_UP},
-        OnPath: {**_NO_MARKER, **_NO_TIMER, **_NO_LOOK_UP},
-        StalePath: {RouteExpired: "it has expired", **_NO_MARKER, **_NO_LOOK_UP},
-        LookingUp: {RouteExpired: "it has expired", **_NO_MARKER, **_NO_TIMER},
+        NoPath: {
+            RouteExpired: _NOT_ON_IT,
+            PathLost: _NOT_ON_IT,
+            **_NO_MARKER,
+            **_NO_TIMER,
+            **_NO_LOOK_UP,
+            **_NO_WAIT,
+        },
+        OnPath: {**_NO_MARKER, **_NO_TIMER, **_NO_LOOK_UP, **_NO_WAIT},
+        StalePath: {RouteExpired: "it has expired", **_NO_MARKER, **_NO_LOOK_UP, **_NO_WAIT},
+        LookingUp: {RouteExpired: "it has expired", **_NO_MARKER, **_NO_TIMER, **_NO_WAIT},
         AwaitingMarker: {RouteExpired: "the answer will name the path", **_NO_LOOK_UP},
     }
 
@@ -314,10 +334,17 @@ class SenderPath(Machine):
 
     @property
     def holds_arrivals(self) -> bool:
-        """Whether what comes to this node directly for the object must be given as `RecordSubmitted`: the
-        marker of `StagingBegun` is out."""
+        """Whether the marker of `StagingBegun` is out, so that `holds_from` must be asked."""
         state = self.state
-        return type(state) is AwaitingMarker and state.arrivals
+        return type(state) is AwaitingMarker and state.passing is not None
+
+    def holds_from(self, peer: NodeRun | None) -> bool:
+        """Whether a record that came for the object from `peer` must be given as `RecordSubmitted`.
+
+        `peer` None: from this node's own senders.
+        """
+        state = self.state
+        return type(state) is AwaitingMarker and state.passing is not None and peer not in state.passing
 
     # records
 
@@ -368,7 +395,8 @@ class SenderPath(Machine):
 
     @on(StagingBegun, AwaitingMarker)
     def _staged_while_waiting(self, state: AwaitingMarker, event: StagingBegun, now: float) -> None:
-        state.learned, state.home, state.arrivals = Route(event.run, 0, 0), event.run, True
+        state.learned, state.home = Route(event.run, 0, 0), event.run
+        state.passing = {event.source}
 
     @on(StagingBegun, NoPath, OnPath, StalePath, LookingUp, to=(OnPath, AwaitingMarker))
     def _staged_here(self, state: State, event: StagingBegun, now: float) -> None:
@@ -380,7 +408,13 @@ class SenderPath(Machine):
         if last is None or last.run in (event.run, event.source):
             self._switch(here, held)
         else:
-            self._mark(last, here, held, now + self._marker_timeout_s, home=event.run)
+            until = now + self._marker_timeout_s
+            self._mark(last, here, held, until, home=event.run, passing={event.source})
+
+    @on(MarkerTaken, AwaitingMarker)
+    def _marker_taken(self, state: AwaitingMarker, event: MarkerTaken, now: float) -> None:
+        if state.passing is not None:
+            state.passing.add(event.run)
 
     @on(RouteRefused, LookingUp, to=(NoPath, StalePath))
     def _refused(self, state: LookingUp, event: RouteRefused, now: float) -> None:
@@ -419,6 +453,8 @@ class SenderPath(Machine):
     def _marked_path_lost(self, state: AwaitingMarker, event: PathLost, now: float) -> None:
         if state.learned is not None and event.run == state.learned.run:
             state.learned = None
+        if event.run == state.home:  # the staging here was given up
+            state.home = None
         if event.run == state.last.run:
             self._log("marker_lost", "info", run=str(event.run))
             self._give_up(state)
@@ -436,7 +472,8 @@ class SenderPath(Machine):
         # sent there a new marker follows, until it comes home.
         if state.held:
             self._do(SendOn(event.route.run, tuple(state.held)))
-        self._mark(event.route, Route(state.home, 0, 0), [], state.until, home=state.home)
+        here = Route(state.home, 0, 0)
+        self._mark(event.route, here, [], state.until, home=state.home, passing=state.passing)
 
     @on(MarkerFailed, AwaitingMarker, to=(AwaitingMarker, OnPath, LookingUp))
     def _failed(self, state: AwaitingMarker, event: MarkerFailed, now: float) -> None:
@@ -451,11 +488,18 @@ class SenderPath(Machine):
             self._give_up(state)
 
     def _mark(
-        self, last: Route, learned: Route, held: list[Any], until: float, home: NodeRun | None = None
+        self,
+        last: Route,
+        learned: Route,
+        held: list[Any],
+        until: float,
+        *,
+        home: NodeRun | None = None,
+        passing: set[NodeRun] | None = None,
     ) -> None:
         marker_id = self._new_marker_id()
         self._do(SendMarker(last.run, marker_id))
-        self.state = AwaitingMarker(last, learned, marker_id, until, held, home, home is not None)
+        self.state = AwaitingMarker(last, learned, marker_id, until, held, home, passing)
 
     def _give_up(self, state: AwaitingMarker) -> None:
         """Switch without an answer: order is not promised on this path."""

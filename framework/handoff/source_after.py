@@ -11,7 +11,6 @@ from sojourn.handoff.effects import (
     InstallFollowRoute,
     MarkLost,
     ReadRow,
-    ReleasePayload,
     RemoveFollowRoute,
     ReportOutcome,
     SendCutover,
@@ -141,9 +140,7 @@ class SourceAfter(SourceBase):
         batch = state.batch
         if batch is None or batch.submitting or batch.window_until is None or now < batch.window_until:
             return
-        state.batch = None
-        state.backlog[:0] = batch.records[batch.handed :]
-        self._do(ReleasePayload())
+        self._release(state)
         self._drain(state)
 
     def _drain(self, state: PastBoundary) -> None:
@@ -294,8 +291,6 @@ class SourceAfter(SourceBase):
             self._end_follow(state)
 
     def _end_follow(self, state: FollowOnly) -> None:
-        if state.batch is not None:
-            state.backlog[:0] = state.batch.records[state.batch.handed :]
         self._release(state)
         self._fail(state.backlog, "Unavailable")
         self._do(RemoveFollowRoute())

@@ -66,11 +66,16 @@ class SourceBase(Machine):
     # what the row says
 
     def _committed(self, row: RowFacts | None) -> bool:
-        """Whether the target became owner under this handoff, even if it moved the object on (B6.5, B6.8)."""
-        if row is None or row.object_generation != self.plan.object_generation:
-            return False
-        ahead = row.owner_generation - self.plan.owner_generation
-        return ahead > 1 or (ahead == 1 and row.relocation_id == self.plan.identity.relocation_id)
+        """Whether the target became owner under this handoff, even if it moved the object on (B6.5, B6.8).
+
+        The RelocationId is not compared: of this incarnation only this handoff can write the next owner
+        generation, and the new owner may have fenced an attempt of its own since, which leaves another id.
+        """
+        return (
+            row is not None
+            and row.object_generation == self.plan.object_generation
+            and row.owner_generation > self.plan.owner_generation
+        )
 
     def _still_ours(self, row: RowFacts | None) -> bool:
         return (
@@ -99,8 +104,15 @@ class SourceBase(Machine):
             self._do(FailHeld(tuple(records), kind))
 
     def _release(self, state: PastBoundary) -> None:
-        if state.batch is not None:
+        """Release payload and batch; what no connection took over goes to the front of the backlog.
+
+        A batch that is in the transport's hands at this moment is in doubt, it is not failed.
+        """
+        batch = state.batch
+        if batch is not None:
             state.batch = None
+            if not batch.submitting:
+                state.backlog[:0] = batch.records[batch.handed :]
             self._do(ReleasePayload())
 
     def _close(self, reason: Any, outcome: Outcome | None) -> None:

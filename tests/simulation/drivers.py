@@ -160,7 +160,7 @@ class SourceDriver(Driver):
     # object
 
     def _seal(self, effect: fx.SealObject) -> None:
-        self.node.sources[self.key] = self
+        self.node.sources[self.key] = self.node.latest[self.key] = self
         self.node.handoffs[self.identity] = self
         self.item.seal(self._sealed)
 

@@ -13,6 +13,7 @@ from sojourn.handoff.path import (
     LookUpRoute,
     MarkerAnswered,
     MarkerFailed,
+    MarkerTaken,
     PathLost,
     PathTaken,
     RecordSubmitted,
@@ -93,14 +94,14 @@ class Node:
         self.handoffs: dict[HandoffIdentity, SourceDriver] = {}
         self.staged: dict[bytes, TargetDriver] = {}
         self.targets: dict[HandoffIdentity, TargetDriver] = {}
+        self.latest: dict[bytes, Driver] = {}
+        """The handoff of each object that began last here: an older one installs no route any more."""
         self.judging: dict[HandoffIdentity, list[tuple[Connection, tuple[Any, ...]]]] = {}
         self.follows: dict[bytes, tuple[Driver, Route, set[NodeRun]]] = {}
         """Follow routes: whose, where to, and who was told (B9.2)."""
         self.inherited: dict[bytes, list[Record]] = {}
         self.paths: dict[bytes, PathDriver] = {}
         self.outbox: dict[NodeRun, list[tuple[Any, ...]]] = {}
-        self._staged_from: dict[bytes, NodeRun] = {}
-        """Where the last object staged here came from: what that run follows passes the marker by."""
         self.creating: set[bytes] = set()
         self.checking: set[bytes] = set()
 
@@ -200,8 +201,8 @@ class Node:
             item = LocalObject(self, key, new.object_generation, 0, ())
             self.objects[key] = item
             self.sources.pop(key, None)
-            self.path(key).deliver(RouteLearned(Route(self.run, new.object_generation, 1)))
             item.open()
+            self.path(key).deliver(RouteLearned(Route(self.run, new.object_generation, 1)))
         elif outcome == "conflict":
             self.look_up(key)
         else:
@@ -217,14 +218,14 @@ class Node:
             self.world.trace(self, key, ("take", record))
         staged = self.staged.get(key)
         item = self.objects.get(key)
-        source_run = self._staged_from.get(key)
-        followed = connection is not None and record.hops > 0 and self._peer(connection) == source_run
-        if not followed and self.path(key).machine.holds_arrivals:
-            self.path(key).deliver(RecordSubmitted(record))
-        elif staged is not None and self.world.divert_at_commit and not followed:
-            self.follow(record, staged.identity.source, None)
+        path = self.path(key)
+        peer = None if connection is None else self._peer(connection)
+        if path.machine.holds_arrivals and path.machine.holds_from(peer):
+            path.deliver(RecordSubmitted(record))
         elif staged is not None:
-            if followed and connection is not None:
+            if self.world.divert_at_commit and peer != staged.identity.source:
+                self.follow(record, staged.identity.source, None)
+            elif connection is not None and record.hops:
                 staged.arrived(ev.FollowArrived(record, connection.number), record)
             else:
                 staged.arrived(ev.DirectArrived(record), record)
@@ -261,10 +262,12 @@ class Node:
     def install_follow(self, driver: Driver, route: Route, first: NodeRun) -> None:
         """Message Follow goes through this node's own path to the object."""
         key = driver.key
+        if self.latest.get(key) is not driver:
+            return
         self.follows[key] = (driver, route, set())
         if not self.holds(key):
             path = self.path(key)
-            if path.machine.last_run in (None, self.run):
+            if path.machine.last_run in (None, self.run) or path.machine.holds_arrivals:
                 path.deliver(PathTaken(route._replace(run=first)))
             if route.run != first:
                 path.deliver(RouteLearned(route))
@@ -305,6 +308,7 @@ class Node:
 
     def answer(self, marker: Record, route: Route) -> None:
         assert marker.marker is not None
+        self.path(marker.key).deliver(MarkerTaken(marker.origin))
         if marker.origin == self.run:
             self._marker_answered(marker.key, marker.marker, route)
         else:
@@ -500,8 +504,7 @@ class Node:
     def stage(self, target: TargetDriver) -> None:
         """Register the temporary queue; this node's own path leads here from now on (B8.14, B9.4)."""
         key = target.key
-        self.staged[key] = target
-        self._staged_from[key] = target.identity.source
+        self.staged[key] = self.latest[key] = target
         if not self.world.divert_at_commit:
             self.lead_here(target)
 

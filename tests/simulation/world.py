@@ -302,7 +302,8 @@ class World:
                     if probe.fate != "handled":
                         raise Violation(f"after healing {probe} ended as {probe.fate}")
         self.history.finish(self.dead)
-        if self.calm and (self.history.counts["failed"] or self.history.counts["outcome: failed"]):
+        markers = sum(self.history.counts["log: " + name] for name in _DISTURBING)
+        if self.calm and (markers or self.history.counts["failed"] or self.history.counts["outcome: failed"]):
             raise Violation("something failed although there was no fault")
 
     def _check_settled(self) -> None:
