@@ -377,7 +377,7 @@ async def test_big_backlog_keeps_its_order(world: World) -> None:
     reference = here.references.actor(Traveller, "t")
     running = asyncio.ensure_future(reference.request(Traveller.wait))
     await settle()
-    many = 10_000
+    many = 100_000
     for number in range(many):
         reference.send_nowait(Traveller.tell, number)
     world.seal(here, Traveller, "t", chunk_limit=1 << 18)
