@@ -31,7 +31,7 @@ __all__ = ["Client", "Location"]
 _A = TypeVar("_A", bound=Actor)
 _S = TypeVar("_S", bound=Spot)
 
-CONGESTED_OCTETS = 8 * 1024 * 1024
+CONGESTED_OCTETS = 1024 * 1024
 """Octets this process may have on the way out before `send` and `request` wait (B3.1)."""
 
 

@@ -52,6 +52,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Coordinator"]
 
+_COMMAND_AT = 3
+_RELOCATION_AT = 5
+"""Where the command id and the RelocationId stand in a frame (`docs/reference/wire.md`)."""
+
 TIMES_WAIT_S = 0.25
 """How long a finished move waits for the target's figures (B10.7) before it is reported without them."""
 
@@ -73,6 +77,8 @@ class Coordinator:
         self.budget = Budget(options.relocation_in_flight_bytes, options.relocation_node_in_flight_bytes)
         self.sources: dict[HandoffIdentity, SourceDriver] = {}
         self.targets: dict[HandoffIdentity, TargetDriver] = {}
+        self._relays: dict[bytes, TargetDriver] = {}
+        """Targets by the 16 bytes of their RelocationId, for the many commands 31."""
         self._numbers: dict[int, SourceDriver] = {}
         self._next_number = 1
         self._times: dict[tuple[int, int], asyncio.Future[mesh.HandoffTimes]] = {}
@@ -269,6 +275,13 @@ class Coordinator:
 
     def contract_arrived(self, link: Link, parts: Sequence[Piece], deadline_ms: int) -> None:
         """One contract record; malformed ones end the link (ProtocolError)."""
+        frame = parts[0]
+        if frame[_COMMAND_AT] == RelocationData.COMMAND:
+            relayed = self._relays.get(bytes(frame[_RELOCATION_AT : _RELOCATION_AT + 16]))
+            record = None if relayed is None else relayed.relay_prefix.record_of(bytes(frame))
+            if relayed is not None and record is not None:
+                relayed.relay_arrived(record, link)
+                return
         command = decode_command(parts[0], parts[1:])
         if isinstance(command, RelocationState):
             driver = self.targets.get(identity_of(command.identity))
@@ -323,6 +336,7 @@ class Coordinator:
         held.object_generation = command.object.object_generation
         driver = TargetDriver(node, held, self._number(), plan, wire, self.options)
         self.targets[identity] = driver
+        self._relays[_relocation_bytes(identity)] = driver
         refusal = self._refusal(link, command, deadline_ms)
         if refusal is not None:
             node.log("restore_refused", "info", object_id=describe_key(key), reason=refusal)
@@ -448,3 +462,9 @@ class Coordinator:
     def target_forgotten(self, driver: TargetDriver) -> None:
         """A target has nothing left to remember."""
         self.targets.pop(driver.plan.identity, None)
+        self._relays.pop(_relocation_bytes(driver.plan.identity), None)
+
+
+def _relocation_bytes(identity: HandoffIdentity) -> bytes:
+    high, low = identity.relocation_id
+    return high.to_bytes(8, "big") + low.to_bytes(8, "big")

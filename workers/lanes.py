@@ -16,7 +16,7 @@ from sojourn.frames import FLAG_REQUEST, RecordHeader
 from sojourn.ids import NodeRun
 from sojourn.workers.records import record_origin
 
-__all__ = ["Creditor", "RunningRequest", "WorkerLane"]
+__all__ = ["WAITING_OCTETS_MAX", "Creditor", "RunningRequest", "WorkerLane", "request_error"]
 
 
 class Creditor(Protocol):
@@ -35,6 +35,10 @@ class RunningRequest(NamedTuple):
     operation_low: int
 
 
+WAITING_OCTETS_MAX = 16 * 1024 * 1024
+"""Octets that may wait here before their senders are held back (B5.2, B5.3). Below it a record's credit goes
+back as soon as it waits here, so that a path marker passes a busy object's queue within its limit (B9.4)."""
+
 _Waiting = tuple[bytes, RecordHeader | None, Creditor | None]
 
 
@@ -45,20 +49,25 @@ class WorkerLane:
     starts. Without credit it waits here; whatever comes later waits behind it.
     """
 
-    __slots__ = ("_send", "credit", "running", "waiting")
+    __slots__ = ("_send", "credit", "running", "waiting", "waiting_octets")
 
     def __init__(self, send: Callable[[bytes], object], credit: int) -> None:
         self._send = send
         self.credit = credit
         self.waiting: deque[_Waiting] = deque()
+        self.waiting_octets = 0
         self.running: dict[tuple[bytes, int, int], RunningRequest] = {}
 
     def deliver(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
         """Send a record to the worker, or queue it behind what already waits."""
         if self.credit > 0 and not self.waiting:
             self._hand_over(body, header, creditor)
-        else:
-            self.waiting.append((body, header, creditor))
+            return
+        self.waiting_octets += len(body)
+        if creditor is not None and self.waiting_octets <= WAITING_OCTETS_MAX:
+            creditor.give_back(1, len(body))
+            creditor = None
+        self.waiting.append((body, header, creditor))
 
     def deliver_ordered(self, control_body: bytes) -> None:
         """Send a control frame behind every record delivered before; it takes no credit."""
@@ -76,6 +85,7 @@ class WorkerLane:
             if header is None:
                 self._send(body)
             else:
+                self.waiting_octets -= len(body)
                 self._hand_over(body, header, creditor)
 
     def _hand_over(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
@@ -99,6 +109,7 @@ class WorkerLane:
         kept: deque[_Waiting] = deque()
         for body, header, creditor in self.waiting:
             if header is not None and header.key == key:
+                self.waiting_octets -= len(body)
                 taken.append((body, header, creditor))
             else:
                 kept.append((body, header, creditor))
@@ -115,6 +126,7 @@ class WorkerLane:
         """The worker is gone: what never reached it, and the requests it did not answer."""
         waiting = list(self.waiting)
         self.waiting.clear()
+        self.waiting_octets = 0
         running = [
             (NodeRun(rid, generation), route, request)
             for (rid, generation, route), request in self.running.items()

@@ -22,6 +22,7 @@ from sojourn.ids import NodeRun, ObjectKind, describe_key
 from sojourn.location import Applied, StoreUnavailable
 from sojourn.ownership import VersionedRow, move_unit
 from sojourn.rows import Membership
+from sojourn.wire import RelayPrefix
 from sojourn.workers.handoff_wire import HandoffWire, row_facts
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place, route_fence
@@ -51,6 +52,7 @@ class TargetDriver:
         self.number = number
         self.plan = plan
         self._wire = wire
+        self.relay_prefix = RelayPrefix(wire.identity, wire.object)
         self.machine = TargetHandoff(plan, crc32c.crc32c, frozen_record, options)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0

@@ -30,6 +30,7 @@ from sojourn.control import (
     WorkerReady,
 )
 from sojourn.errors import InternalFailure, ProtocolError, SojournError, error_from_fields
+from sojourn.frames import KIND_RECORD
 from sojourn.spots.app import App
 from sojourn.spots.host import ObjectHost
 from sojourn.spots.ports import Port
@@ -51,6 +52,9 @@ __all__ = [
 STACK_SIGNAL = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR1
 """Makes a worker write the stacks of all its threads, even inside a long C call."""
 
+OUTBOUND_OCTETS_MAX = 1024 * 1024
+"""Octets of records a worker may have on the way out before new messages wait (B3.1, B5.2). What is ahead of a
+path marker is bounded by it too, so a marker is back in time (B9.4)."""
 TERMINATE_TIMEOUT_MS = 5_000
 """Time a worker gives its objects when it was ended by a signal instead of a message."""
 
@@ -128,13 +132,38 @@ class SupervisorPort:
         self._last_call = 0
         self._granted_records = 0
         self._granted_octets = 0
-        self.submit = connection.send
-        self.wait_uncongested = connection.wait_uncongested
+        self._outbound_octets = 0
+        self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def congested(self) -> bool:
-        """The supervisor takes frames more slowly than they come."""
-        return self._connection.congested
+        """Too much is on the way out: in the socket, or kept by the supervisor for somebody slow (B5.2)."""
+        return self._outbound_octets > OUTBOUND_OCTETS_MAX or self._connection.congested
+
+    def submit(self, frame_body: bytes) -> None:
+        """Send a record or a reply. Records count until the supervisor gives their credit back."""
+        if frame_body[0] == KIND_RECORD:
+            self._outbound_octets += len(frame_body)
+        self._connection.send(frame_body)
+
+    def returned(self, octets: int) -> None:
+        """Records of this worker left the node's supervisor."""
+        self._outbound_octets -= octets
+        if self._waiters and self._outbound_octets <= OUTBOUND_OCTETS_MAX:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def wait_uncongested(self) -> None:
+        """Wait until `congested` is False."""
+        while self.congested:
+            if self._outbound_octets > OUTBOUND_OCTETS_MAX:
+                waiter: asyncio.Future[None] = self._loop.create_future()
+                self._waiters.append(waiter)
+                await waiter
+            else:
+                await self._connection.wait_uncongested()
 
     def submit_control(self, message: Control) -> None:
         """Send one control message."""
@@ -264,6 +293,8 @@ class _Worker:
             self._port.submit_control(Pong(message.number))
         elif type(message) is CallNodeResult:
             self._port.answered(message)
+        elif type(message) is Grant:
+            self._port.returned(message.octets)
         elif type(message) is Welcome:
             self._welcome(message)
         elif type(message) is Stop:
