@@ -23,8 +23,8 @@ from sojourn.errors import (
 from sojourn.frames import FLAG_INTENT, RecordHeader, parse_record_header
 from sojourn.ids import ObjectKey, ObjectKind, describe_key, key_id, spot_key
 from sojourn.workers.admission import admission_frame, read_admission
+from sojourn.workers.debt import Debt
 from sojourn.workers.directory import CreatedRow, OwnedElsewhere
-from sojourn.workers.lanes import Creditor
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.router import lost_error
 
@@ -69,10 +69,10 @@ class Creation:
 
     # first message ------------------------------------------------------------------------------
 
-    def first_record(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+    def first_record(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """A record for an object this node does not hold: make it, or find out who has it."""
         held = LocalObject(header.key, header.object_kind, header.stable_type.decode(), Place.CREATING)
-        held.waiting = [(body, header, creditor)]
+        held.waiting = [(body, header, debt)]
         self._node.router.objects[header.key] = held
         self._node.start(self._settle(held, header))
 
@@ -174,8 +174,8 @@ class Creation:
 
     def _drain(self, held: LocalObject) -> None:
         waiting, held.waiting = held.waiting or [], None
-        for body, header, creditor in waiting:
-            self._node.router.to_object(held, body, header, creditor, None)
+        for body, header, debt in waiting:
+            self._node.router.to_object(held, body, header, debt, None)
 
     async def _pass_on(self, held: LocalObject, owner: OwnedElsewhere) -> None:
         """Another node has it: what came here is followed there, in order; the entry stays for a while."""
@@ -197,9 +197,9 @@ class Creation:
         node = self._node
         node.router.objects.pop(held.key, None)
         waiting, held.waiting = held.waiting or [], None
-        for body, header, creditor in waiting:
-            if creditor is not None:
-                creditor.give_back(1, len(body))
+        for body, header, debt in waiting:
+            if debt is not None:
+                debt.settle()
             node.fail_record(body, header, error)
 
     # explicit creation --------------------------------------------------------------------------

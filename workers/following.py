@@ -23,6 +23,7 @@ from sojourn.wire import (
     encode_command,
 )
 from sojourn.wire.companion_commands import MessageFollowEnvelope
+from sojourn.workers.debt import Debt
 from sojourn.workers.objects import LocalObject, route_fence
 from sojourn.workers.routes import Route
 
@@ -84,7 +85,7 @@ class Following:
 
     # follow -------------------------------------------------------------------------------------
 
-    def send_followed(self, held: LocalObject, body: bytes, run: NodeRun) -> None:
+    def send_followed(self, held: LocalObject, body: bytes, run: NodeRun, debt: Debt | None = None) -> None:
         """Message Follow (R10.1): send one record on to the run that has the object now."""
         node = self._node
         header = parse_record_header(body)
@@ -92,14 +93,16 @@ class Following:
         if run == node.run:
             current = node.router.objects.get(header.key)
             if current is not None and current is not held:
-                node.router.to_object(current, body, header, None, None)
+                node.router.to_object(current, body, header, debt, None)
                 return
         if hops <= frames.HOPS_MAX and node.send_to(
-            run, frames.set_hops(body, hops, FLAG_FOLLOW, FLAG_ACTIVATE)
+            run, frames.set_hops(body, hops, FLAG_FOLLOW, FLAG_ACTIVATE), debt
         ):
             if header.flags & FLAG_REQUEST:
                 node.senders.followed(header.reply_route, run)
             return
+        if debt is not None:
+            debt.settle()
         node.fail_record(
             body,
             header,

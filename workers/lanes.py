@@ -9,22 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sojourn import frames
 from sojourn.frames import FLAG_REQUEST, RecordHeader
 from sojourn.ids import NodeRun
+from sojourn.workers.debt import Debt
 from sojourn.workers.records import record_origin
 
-__all__ = ["WAITING_OCTETS_MAX", "Creditor", "RunningRequest", "WorkerLane", "request_error"]
-
-
-class Creditor(Protocol):
-    """Where a record came from, and what wants its credit back once the record has left this process."""
-
-    def give_back(self, records: int, octets: int) -> None:
-        """`records` records of `octets` bytes in all have left."""
-        ...
+__all__ = ["WAITING_OCTETS_MAX", "RunningRequest", "WorkerLane", "request_error"]
 
 
 class RunningRequest(NamedTuple):
@@ -35,11 +28,11 @@ class RunningRequest(NamedTuple):
     operation_low: int
 
 
-WAITING_OCTETS_MAX = 16 * 1024 * 1024
+WAITING_OCTETS_MAX = 4 * 1024 * 1024
 """Octets that may wait here before their senders are held back (B5.2, B5.3). Below it a record's credit goes
 back as soon as it waits here, so that a path marker passes a busy object's queue within its limit (B9.4)."""
 
-_Waiting = tuple[bytes, RecordHeader | None, Creditor | None]
+_Waiting = tuple[bytes, RecordHeader | None, Debt | None]
 
 
 class WorkerLane:
@@ -58,16 +51,16 @@ class WorkerLane:
         self.waiting_octets = 0
         self.running: dict[tuple[bytes, int, int], RunningRequest] = {}
 
-    def deliver(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+    def deliver(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """Send a record to the worker, or queue it behind what already waits."""
         if self.credit > 0 and not self.waiting:
-            self._hand_over(body, header, creditor)
+            self._hand_over(body, header, debt)
             return
         self.waiting_octets += len(body)
-        if creditor is not None and self.waiting_octets <= WAITING_OCTETS_MAX:
-            creditor.give_back(1, len(body))
-            creditor = None
-        self.waiting.append((body, header, creditor))
+        if debt is not None and self.waiting_octets <= WAITING_OCTETS_MAX:
+            debt.settle()
+            debt = None
+        self.waiting.append((body, header, debt))
 
     def deliver_ordered(self, control_body: bytes) -> None:
         """Send a control frame behind every record delivered before; it takes no credit."""
@@ -81,14 +74,14 @@ class WorkerLane:
         self.credit += records
         waiting = self.waiting
         while waiting and (self.credit > 0 or waiting[0][1] is None):
-            body, header, creditor = waiting.popleft()
+            body, header, debt = waiting.popleft()
             if header is None:
                 self._send(body)
             else:
                 self.waiting_octets -= len(body)
-                self._hand_over(body, header, creditor)
+                self._hand_over(body, header, debt)
 
-    def _hand_over(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+    def _hand_over(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         self.credit -= 1
         if header.flags & FLAG_REQUEST:
             origin = record_origin(body, header.record_at)
@@ -96,23 +89,23 @@ class WorkerLane:
                 header.key, header.operation_high, header.operation_low
             )
         self._send(body)
-        if creditor is not None:
-            creditor.give_back(1, len(body))
+        if debt is not None:
+            debt.settle()
 
     def answered(self, rid: bytes, generation: int, reply_route: int) -> None:
         """The worker's reply to a request passes by."""
         self.running.pop((rid, generation, reply_route), None)
 
-    def take_waiting(self, key: bytes) -> list[tuple[bytes, RecordHeader, Creditor | None]]:
+    def take_waiting(self, key: bytes) -> list[tuple[bytes, RecordHeader, Debt | None]]:
         """Remove and return, in order, the waiting records of one object (it is being sealed)."""
-        taken: list[tuple[bytes, RecordHeader, Creditor | None]] = []
+        taken: list[tuple[bytes, RecordHeader, Debt | None]] = []
         kept: deque[_Waiting] = deque()
-        for body, header, creditor in self.waiting:
+        for body, header, debt in self.waiting:
             if header is not None and header.key == key:
                 self.waiting_octets -= len(body)
-                taken.append((body, header, creditor))
+                taken.append((body, header, debt))
             else:
-                kept.append((body, header, creditor))
+                kept.append((body, header, debt))
         self.waiting = kept
         return taken
 

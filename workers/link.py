@@ -33,6 +33,7 @@ from sojourn.frames import (
 from sojourn.handshake_octets import CHUNK_LIMIT_MAX, Peer, PeerRole
 from sojourn.ids import NodeRun
 from sojourn.options import Options
+from sojourn.workers.debt import Debt
 from sojourn.workers.stream import FrameReader, FrameWriter, Piece
 
 __all__ = ["ContractPart", "Link", "LinkOptions", "LinkReceiver"]
@@ -163,7 +164,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(self._deliver, options.frame_octets_max)
         self._writer = FrameWriter(self._loop, self._before_flush)
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[bytes, Debt | None]] = deque()
         self._credit_records = 0
         self._credit_octets = 0
         self._granted_records = 0
@@ -228,19 +229,24 @@ class Link(asyncio.BufferedProtocol):
             raise self._refusal(octets)
         self._writer.send_parts(pieces, on_written)
 
-    def send_record(self, body: bytes) -> None:
-        """Send an application record frame now, or queue it until the peer grants credit. Raises as `send`."""
+    def send_record(self, body: bytes, debt: Debt | None = None) -> None:
+        """Send an application record frame now, or queue it until the peer grants credit. Raises as `send`.
+
+        `debt` is settled when the record goes to the transport, or at the end of the link.
+        """
         octets = len(body)
         if self.closing or octets > self.peer_frame_octets_max:
             raise self._refusal(octets)
         if self._waiting or self._credit_records <= 0 or self._credit_octets <= 0:
-            self._waiting.append(body)
+            self._waiting.append((body, debt))
             self.outbound_records += 1
             self.outbound_octets += octets
             return
         self._credit_records -= 1
         self._credit_octets -= octets
         self._writer.send(body)
+        if debt is not None:
+            debt.settle()
 
     def give_back(self, records: int, octets: int) -> None:
         """Grant the peer credit for records that left this member's care.
@@ -282,13 +288,15 @@ class Link(asyncio.BufferedProtocol):
         self._credit_octets += message.octets
         waiting = self._waiting
         while waiting and self._credit_records > 0 and self._credit_octets > 0 and not self.closing:
-            body = waiting.popleft()
+            body, debt = waiting.popleft()
             octets = len(body)
             self.outbound_records -= 1
             self.outbound_octets -= octets
             self._credit_records -= 1
             self._credit_octets -= octets
             self._writer.send(body)
+            if debt is not None:
+                debt.settle()
 
     # receiving
 
@@ -451,7 +459,10 @@ class Link(asyncio.BufferedProtocol):
             self._timer.cancel()
         left = self._writer.close()
         self.unsent = [body for body in left if body[0] == KIND_RECORD]
-        self.unsent += self._waiting
+        for body, debt in self._waiting:
+            self.unsent.append(body)
+            if debt is not None:
+                debt.settle()
         self.unsent_replies = [body for body in left if body[0] == KIND_REPLY]
         self._waiting.clear()
         self.outbound_records = self.outbound_octets = 0

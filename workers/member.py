@@ -46,8 +46,9 @@ from sojourn.store import open_location_store, open_relocation_store
 from sojourn.wire import ActorRouteFence, MessageFollow, decode_command, fast_record
 from sojourn.wire.companion_commands import MessageFollowEnvelope
 from sojourn.wire.record import NodeSource
+from sojourn.workers.debt import Debt
 from sojourn.workers.directory import Directory
-from sojourn.workers.lanes import Creditor, WorkerLane
+from sojourn.workers.lanes import WorkerLane
 from sojourn.workers.lease_keeper import LeaseKeeper, boot_ms
 from sojourn.workers.link import Link, LinkOptions
 from sojourn.workers.links import Links
@@ -317,12 +318,12 @@ class Member:
         node = choose_node(query, self.roster.nodes()).require(query)
         return Route(node.run, header.object_kind, 0, 0, b"", self.loop.time())
 
-    def send_to(self, run: NodeRun, body: bytes) -> bool:
-        """Put a record on the link to a run; False when there is none."""
+    def send_to(self, run: NodeRun, body: bytes, debt: Debt | None) -> bool:
+        """Put a record on the link to a run, which settles the debt; False when there is none."""
         link = self.links.get(run)
         if link is None:
             return False
-        link.send_record(body)
+        link.send_record(body, debt)
         return True
 
     def send_reply(self, run: NodeRun, body: bytes) -> bool:
@@ -334,12 +335,12 @@ class Member:
         link.send(body)
         return True
 
-    def deliver_here(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> bool:
+    def deliver_here(self, body: bytes, header: RecordHeader, debt: Debt | None) -> bool:
         """Give a record to the object on this node; False when it is not here."""
         held = self.router.objects.get(header.key)
         if held is None:
             return False
-        self.router.to_object(held, body, header, creditor, None)
+        self.router.to_object(held, body, header, debt, None)
         return True
 
     def send_marker(self, run: NodeRun, key: ObjectKey, kind: int, number: int) -> bool:
@@ -393,10 +394,10 @@ class Member:
     def deliver_reply(self, reply_route: int, body: bytes) -> None:
         """Give a reply to this node's own requester; a member without requesters has none."""
 
-    def activate(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+    def activate(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """A record for an object that is not here: a member without objects refuses it."""
-        if creditor is not None:
-            creditor.give_back(1, len(body))
+        if debt is not None:
+            debt.settle()
         self.fail_record(body, header, _missing(header.key))
 
     def notice_route(self, to: NodeRun, held: LocalObject) -> None:

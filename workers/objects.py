@@ -7,19 +7,17 @@ for it. Turns, state and mailboxes live in the workers.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from sojourn.frames import RecordHeader
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, key_id
 from sojourn.wire import fast_record
-
-if TYPE_CHECKING:
-    from sojourn.workers.lanes import Creditor
+from sojourn.workers.debt import STAGED_OCTETS_MAX, Debt
 
 __all__ = ["Arrival", "LocalObject", "Place", "Staging", "route_fence"]
 
-Arrival = tuple[bytes, RecordHeader, "Creditor | None"]
-"""A record with its parsed header and whoever wants its credit back."""
+Arrival = tuple[bytes, RecordHeader, Debt | None]
+"""A record with its parsed header and the credit it owes."""
 
 
 class Place(enum.Enum):
@@ -35,8 +33,10 @@ class Place(enum.Enum):
 class Staging(Protocol):
     """A handoff that takes the object's records while it moves."""
 
-    def record_arrived(self, body: bytes, header: RecordHeader, from_run: NodeRun | None) -> None:
-        """A record for the object came from this node (None) or over a link."""
+    def record_arrived(
+        self, body: bytes, header: RecordHeader, from_run: NodeRun | None, debt: Debt | None
+    ) -> None:
+        """A record for the object came from this node (None) or over a link; the handoff settles its debt."""
         ...
 
 
@@ -44,6 +44,8 @@ class LocalObject:
     """One object on this node. `worker` is the slot that hosts it; -1 while it is not decided."""
 
     __slots__ = (
+        "_debts",
+        "_staged_octets",
         "arrived_from",
         "behind",
         "fence",
@@ -76,8 +78,10 @@ class LocalObject:
         self.follow_run: NodeRun | None = None
         self.arrived_from: NodeRun | None = None
         """The node the object came from: its follow frames go before what waits in `behind`."""
-        self.behind: list[tuple[bytes, RecordHeader, Creditor | None, NodeRun | None]] | None = None
+        self.behind: list[tuple[bytes, RecordHeader, Debt | None, NodeRun | None]] | None = None
         """Direct arrivals kept back until this node's own marker is answered (B9.4)."""
+        self._debts: list[Debt] = []
+        self._staged_octets = 0
         self.noticed: set[NodeRun] | None = None
         """Senders that were already told the object's route."""
 
@@ -90,6 +94,23 @@ class LocalObject:
         self.fence = route_fence(
             self.key, self.kind, object_generation, run, owner_generation, lease_generation
         )
+
+    def owe(self, debt: Debt | None, octets: int) -> None:
+        """A handoff took a record in: its credit goes back now, or with `settle_debts` when much is held."""
+        self._staged_octets += octets
+        if debt is None:
+            return
+        if self._staged_octets <= STAGED_OCTETS_MAX:
+            debt.settle()
+        else:
+            self._debts.append(debt)
+
+    def settle_debts(self) -> None:
+        """The handoff let go of what it held: everybody may send again."""
+        debts, self._debts = self._debts, []
+        self._staged_octets = 0
+        for debt in debts:
+            debt.settle()
 
     def notice_once(self, run: NodeRun) -> bool:
         """True the first time `run` is to be told about the object's route."""

@@ -22,7 +22,8 @@ from sojourn.frames import (
     RecordHeader,
 )
 from sojourn.ids import NodeRun, ObjectKey, describe_key
-from sojourn.workers.lanes import Creditor, WorkerLane
+from sojourn.workers.debt import Creditor, Debt
+from sojourn.workers.lanes import WorkerLane
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import marker_number, record_origin
 from sojourn.workers.senders import SenderPaths
@@ -36,8 +37,8 @@ class RouterHost(Protocol):
     run: NodeRun
     lanes: dict[int, WorkerLane]
 
-    def send_to(self, run: NodeRun, body: bytes) -> bool:
-        """Put a record on the link to a run; False when there is no link."""
+    def send_to(self, run: NodeRun, body: bytes, debt: Debt | None) -> bool:
+        """Put a record on the link to a run, which settles the debt; False when there is no link."""
         ...
 
     def send_reply(self, run: NodeRun, body: bytes) -> bool:
@@ -48,7 +49,7 @@ class RouterHost(Protocol):
         """Give a reply to this node's own requester."""
         ...
 
-    def activate(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+    def activate(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """A record for an object that is not here and that this node may have to make or to find."""
         ...
 
@@ -79,58 +80,60 @@ class Router:
 
     # records ------------------------------------------------------------------------------------
 
-    def from_local(self, body: bytes, creditor: Creditor | None) -> None:
+    def from_local(self, body: bytes, creditor: Creditor) -> None:
         """A record of one of this node's own workers (or of its client)."""
         header = frames.parse_record_header(body)
+        debt = Debt(creditor, len(body))
         held = self.objects.get(header.key)
         if held is None or self._senders.busy(header.key):
-            self._senders.submit(body, header, creditor)
+            self._senders.submit(body, header, debt)
         else:
-            self.to_object(held, body, header, creditor, None)
+            self.to_object(held, body, header, debt, None)
 
-    def from_link(self, run: NodeRun, body: bytes, creditor: Creditor | None) -> None:
+    def from_link(self, run: NodeRun, body: bytes, creditor: Creditor) -> None:
         """A record that a peer sent."""
         header = frames.parse_record_header(body)
+        debt = Debt(creditor, len(body))
         held = self.objects.get(header.key)
         if held is None:
-            self._host.activate(body, header, creditor)
+            self._host.activate(body, header, debt)
             return
         if header.flags & FLAG_ACTIVATE and held.place is Place.ACTIVE:
             origin = record_origin(body, header.record_at)
             if held.notice_once(origin):
                 self._host.notice_route(origin, held)
-        self.to_object(held, body, header, creditor, run)
+        self.to_object(held, body, header, debt, run)
 
     def to_object(
         self,
         held: LocalObject,
         body: bytes,
         header: RecordHeader,
-        creditor: Creditor | None,
+        debt: Debt | None,
         from_run: NodeRun | None,
     ) -> None:
         """Give a record to an object on this node, wherever in its life it is."""
         if held.place is Place.CREATING:
             assert held.waiting is not None
-            held.waiting.append((body, header, creditor))
+            held.waiting.append((body, header, debt))
             return
         if header.object_generation not in (0, held.object_generation):
-            self._refuse_incarnation(held, body, header, creditor)
+            self._refuse_incarnation(held, body, header, debt)
             return
         if held.stable_type and header.stable_type and header.stable_type.decode() != held.stable_type:
-            self._refuse_type(held, body, header, creditor)
+            self._refuse_type(held, body, header, debt)
             return
         if held.behind is not None and not self._from_source(held, header, from_run):
-            held.behind.append((body, header, creditor, from_run))
+            held.behind.append((body, header, debt, from_run))
             return
-        self.into(held, body, header, creditor, from_run)
+        self.into(held, body, header, debt, from_run)
 
     def into(
         self,
         held: LocalObject,
         body: bytes,
         header: RecordHeader,
-        creditor: Creditor | None,
+        debt: Debt | None,
         from_run: NodeRun | None,
     ) -> None:
         """The last step of `to_object`: lane, staging or follow."""
@@ -140,31 +143,30 @@ class Router:
         if place is Place.ACTIVE:
             if header.flags & FLAG_MARKER:
                 self._host.answer_marker(record_origin(body, header.record_at), marker_number(body), held)
-                self._return(creditor, body)
+                self._return(debt)
             else:
-                self._host.lanes[held.worker].deliver(body, header, creditor)
+                self._host.lanes[held.worker].deliver(body, header, debt)
         elif place is Place.FOLLOW:
-            self.follow(held, body, header)
-            self._return(creditor, body)
+            self.follow(held, body, header, debt)
         else:
             assert held.staging is not None
-            held.staging.record_arrived(body, header, from_run)
-            self._return(creditor, body)
+            held.staging.record_arrived(body, header, from_run, debt)
 
     @staticmethod
     def _from_source(held: LocalObject, header: RecordHeader, from_run: NodeRun | None) -> bool:
         return bool(header.flags & FLAG_FOLLOW) and from_run == held.arrived_from
 
     @staticmethod
-    def _return(creditor: Creditor | None, body: bytes) -> None:
-        if creditor is not None:
-            creditor.give_back(1, len(body))
+    def _return(debt: Debt | None) -> None:
+        if debt is not None:
+            debt.settle()
 
-    def follow(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+    def follow(self, held: LocalObject, body: bytes, header: RecordHeader, debt: Debt | None = None) -> None:
         """Message Follow (R10.1): send a record on to where its object went, and tell its sender once."""
         run = held.follow_run
         hops = body[2] + 1
         if run is None or hops > HOPS_MAX:
+            self._return(debt)
             self._host.fail_record(
                 body,
                 header,
@@ -178,7 +180,8 @@ class Router:
         # Without a fence the object does not exist yet: the node it is passed on to may have to make it.
         keep = 0 if body[1] & FLAG_COMPLETE else FLAG_ACTIVATE
         followed = frames.set_hops(body, hops, FLAG_FOLLOW | keep, FLAG_ACTIVATE & ~keep)
-        if not self._host.send_to(run, followed):
+        if not self._host.send_to(run, followed, debt):
+            self._return(debt)
             self._host.fail_record(
                 body,
                 header,
@@ -202,13 +205,13 @@ class Router:
     def release_behind(self, held: LocalObject) -> None:
         """This node's own marker is back (or given up): let what waited for it go, in order (B9.4)."""
         behind, held.behind = held.behind, None
-        for body, header, creditor, from_run in behind or ():
-            self.into(held, body, header, creditor, from_run)
+        for body, header, debt, from_run in behind or ():
+            self.into(held, body, header, debt, from_run)
 
     def _refuse_incarnation(
-        self, held: LocalObject, body: bytes, header: RecordHeader, creditor: Creditor | None
+        self, held: LocalObject, body: bytes, header: RecordHeader, debt: Debt | None
     ) -> None:
-        self._return(creditor, body)
+        self._return(debt)
         self._host.fail_record(
             body,
             header,
@@ -219,10 +222,8 @@ class Router:
             ),
         )
 
-    def _refuse_type(
-        self, held: LocalObject, body: bytes, header: RecordHeader, creditor: Creditor | None
-    ) -> None:
-        self._return(creditor, body)
+    def _refuse_type(self, held: LocalObject, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
+        self._return(debt)
         self._host.fail_record(
             body,
             header,

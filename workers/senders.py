@@ -17,7 +17,7 @@ from sojourn.frames import FLAG_ACTIVATE, FLAG_COMPLETE, FLAG_REQUEST, RecordHea
 from sojourn.handoff import path as machine
 from sojourn.handoff.machine import DeadlineReached, Event, Log
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
-from sojourn.workers.lanes import Creditor
+from sojourn.workers.debt import Debt
 from sojourn.workers.routes import Route
 
 __all__ = ["Exits", "Outstanding", "SenderPaths"]
@@ -32,15 +32,15 @@ class Exits(Protocol):
         """Look an object up; for a missing Instance Spot choose a node. Raises a typed error otherwise."""
         ...
 
-    def send_to(self, run: NodeRun, body: bytes) -> bool:
-        """Put a record on the link to a run; False when there is no link."""
+    def send_to(self, run: NodeRun, body: bytes, debt: Debt | None) -> bool:
+        """Put a record on the link to a run, which settles the debt; False when there is no link."""
         ...
 
     async def connect(self, run: NodeRun) -> None:
         """Establish the link to a run. Raises Unavailable when it cannot be reached."""
         ...
 
-    def deliver_here(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> bool:
+    def deliver_here(self, body: bytes, header: RecordHeader, debt: Debt | None) -> bool:
         """Give a record to the object on this node; False when it is not here."""
         ...
 
@@ -134,7 +134,7 @@ class SenderPaths:
 
     # records ------------------------------------------------------------------------------------
 
-    def submit(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+    def submit(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """Send a record of this node, behind everything it sent to the object before."""
         entry = self._entries.get(header.key)
         if entry is None:
@@ -142,11 +142,11 @@ class SenderPaths:
         route = entry.route
         if route is not None and entry.path.current == route.run:
             if self._loop.time() - route.learned_at <= self._cache_age_s:
-                self._send(entry, route, body, header, creditor)
+                self._send(entry, route, body, header, debt)
                 return
             self._handle(entry, machine.RouteExpired())
         entry.header = header
-        self._handle(entry, machine.RecordSubmitted((body, header, creditor)))
+        self._handle(entry, machine.RecordSubmitted((body, header, debt)))
 
     def _enter(self, key: ObjectKey, header: RecordHeader | None) -> PathEntry:
         path = machine.SenderPath(self._new_marker, self._marker_limit_s, self._follow_s)
@@ -158,29 +158,27 @@ class SenderPaths:
         return self._next_marker
 
     def _send(
-        self, entry: PathEntry, route: Route, body: bytes, header: RecordHeader, creditor: Creditor | None
+        self, entry: PathEntry, route: Route, body: bytes, header: RecordHeader, debt: Debt | None
     ) -> None:
         run = route.run
         if run == self._exits.run:
-            if not self._exits.deliver_here(body, header, creditor):
+            if not self._exits.deliver_here(body, header, debt):
                 self._path_gone(entry, run)
-                self.submit(body, header, creditor)
+                self.submit(body, header, debt)
             return
         if not body[1] & FLAG_COMPLETE:
             if route.object_generation:
                 body = frames.complete_record(body, header, route.fence, route.object_generation)
             else:
                 body = frames.set_hops(body, header.hops, FLAG_ACTIVATE)
-        if not self._exits.send_to(run, body):
+        if not self._exits.send_to(run, body, debt):
             self._path_gone(entry, run)
-            self.submit(body, header, creditor)
+            self.submit(body, header, debt)
             return
         if header.flags & FLAG_REQUEST:
             self.outstanding[header.reply_route] = Outstanding(
                 header.key, run, header.operation_high, header.operation_low
             )
-        if creditor is not None:
-            creditor.give_back(1, len(body))
 
     def resubmit(self, bodies: list[bytes]) -> None:
         """Records that a closed link never handed over (they count as not sent): find their way anew."""
@@ -297,13 +295,13 @@ class SenderPaths:
                 known.fence,
                 self._loop.time(),
             )
-        for body, header, creditor in effect.records:
-            self._send(entry, route, body, header, creditor)
+        for body, header, debt in effect.records:
+            self._send(entry, route, body, header, debt)
 
     def _fail(self, effect: machine.FailSubmitted) -> None:
-        for body, header, creditor in effect.records:
-            if creditor is not None:
-                creditor.give_back(1, len(body))
+        for body, header, debt in effect.records:
+            if debt is not None:
+                debt.settle()
             self._exits.fail_record(body, header, effect.reason)
 
     def _send_marker(self, entry: PathEntry, effect: machine.SendMarker) -> None:

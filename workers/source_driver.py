@@ -21,6 +21,7 @@ from sojourn.handoff.terms import HandoffOptions, Manifest, Outcome
 from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.location import Applied, StoreUnknown
 from sojourn.ownership import VersionedRow, fence_unit, mark_lost
+from sojourn.workers.debt import Debt
 from sojourn.workers.handoff_wire import HandoffWire, row_facts
 from sojourn.workers.host_move import MoveResult
 from sojourn.workers.link import Link
@@ -65,6 +66,8 @@ class SourceDriver:
         self._chunk_limit = 0
         self._relay_handed = 0
         self._sealed_ns = 0
+        self._past_boundary = False
+        self._debt: Debt | None = None
         self._notices: dict[NodeRun, bool] = {}
         self.follow_run: NodeRun | None = None
         self.owner_generation = 0
@@ -148,11 +151,20 @@ class SourceDriver:
 
     # records ------------------------------------------------------------------------------------
 
-    def record_arrived(self, body: bytes, header: RecordHeader, from_run: NodeRun | None) -> None:
-        """See `Staging`."""
+    def record_arrived(
+        self, body: bytes, header: RecordHeader, from_run: NodeRun | None, debt: Debt | None
+    ) -> None:
+        """See `Staging`. Before the boundary the hold owes the debt, after it the link to the target does."""
         if self.follow_run is not None:
             self._notice(body, header)
+        if self._past_boundary:
+            self._debt = debt
+        else:
+            self._held.owe(debt, len(body))
         self.handle(events.RecordArrived(body))
+        debt, self._debt = self._debt, None
+        if debt is not None:
+            debt.settle()
 
     def _notice(self, body: bytes, header: RecordHeader) -> None:
         """Tell the original sender the route once (B9.2), and for each request, so that it knows who has it."""
@@ -212,9 +224,8 @@ class SourceDriver:
             ),
         )
         self._ask(self._await_capture(answer))
-        for body, _, creditor in node.lanes[held.worker].take_waiting(held.key):
-            if creditor is not None:
-                creditor.give_back(1, len(body))
+        for body, _, debt in node.lanes[held.worker].take_waiting(held.key):
+            held.owe(debt, len(body))
             self.handle(events.RecordArrived(body))
 
     async def _await_capture(self, answer: Awaitable[Any]) -> Event:
@@ -296,6 +307,8 @@ class SourceDriver:
             self._relay_handed += 1
 
     def _send_cutover(self, effect: effects.SendCutover) -> None:
+        self._past_boundary = True
+        self._held.settle_debts()
         link = self._link_of(effect.connection)
         if link is not None:
             link.send_contract(
@@ -306,7 +319,8 @@ class SourceDriver:
 
     def _send_follow(self, effect: effects.SendFollow) -> None:
         for body in effect.records:
-            self._node.coordinator.following.send_followed(self._held, body, effect.run)
+            debt, self._debt = self._debt, None
+            self._node.coordinator.following.send_followed(self._held, body, effect.run, debt)
 
     # store --------------------------------------------------------------------------------------
 
@@ -361,6 +375,7 @@ class SourceDriver:
         held = self._held
         held.place = Place.ACTIVE
         held.staging = None
+        held.settle_debts()
         self._deliver(effects.DeliverRecords(records))
 
     async def _restore_elsewhere(self, records: tuple[bytes, ...]) -> Event:
@@ -432,6 +447,7 @@ class SourceDriver:
         self._node.coordinator.following.moved_away(self._held, effect.run, effect.owner_generation)
 
     def _remove_follow(self, effect: effects.RemoveFollowRoute) -> None:
+        self._held.settle_debts()
         objects = self._node.router.objects
         if objects.get(self._held.key) is self._held:
             del objects[self._held.key]

@@ -36,8 +36,9 @@ from sojourn.options import Options
 from sojourn.rows import HostState, NodeDescriptor, RowState, TypeSupport
 from sojourn.workers.coordinator import Coordinator
 from sojourn.workers.creation import Creation
+from sojourn.workers.debt import Debt
 from sojourn.workers.host_move import HostMove
-from sojourn.workers.lanes import Creditor, WorkerLane, request_error
+from sojourn.workers.lanes import WorkerLane, request_error
 from sojourn.workers.lease_keeper import boot_ns
 from sojourn.workers.link import Link
 from sojourn.workers.member import Member
@@ -329,10 +330,10 @@ class Supervisor(Member):
                 applied="unknown",
             )
             self.router.reply(request_error(run, route, request, encode_error(error_body(error))))
-        for body, header, creditor in waiting:
+        for body, header, debt in waiting:
             if header is not None:
-                if creditor is not None:
-                    creditor.give_back(1, len(body))
+                if debt is not None:
+                    debt.settle()
                 self.fail_record(body, header, _lost_before(header.key, reason))
         for held in lost:
             if held.place in (Place.SOURCE, Place.TARGET) and held.staging is not None:
@@ -398,14 +399,14 @@ class Supervisor(Member):
         self._own_requests[route] = future
         return route, future
 
-    def activate(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> None:
+    def activate(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """A record for an object this node does not hold."""
-        self.creation.first_record(body, header, creditor)
+        self.creation.first_record(body, header, debt)
 
-    def deliver_here(self, body: bytes, header: RecordHeader, creditor: Creditor | None) -> bool:
+    def deliver_here(self, body: bytes, header: RecordHeader, debt: Debt | None) -> bool:
         """Give a record to the object on this node, making it if need be."""
-        if not super().deliver_here(body, header, creditor):
-            self.creation.first_record(body, header, creditor)
+        if not super().deliver_here(body, header, debt):
+            self.creation.first_record(body, header, debt)
         return True
 
     def notice_follow(self, to: NodeRun, held: LocalObject, header: RecordHeader) -> None:

@@ -23,6 +23,7 @@ from sojourn.location import Applied, StoreUnavailable
 from sojourn.ownership import VersionedRow, move_unit
 from sojourn.rows import Membership
 from sojourn.wire import RelayPrefix
+from sojourn.workers.debt import Debt
 from sojourn.workers.handoff_wire import HandoffWire, row_facts
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place, route_fence
@@ -135,8 +136,11 @@ class TargetDriver:
 
     # records ------------------------------------------------------------------------------------
 
-    def record_arrived(self, body: bytes, header: RecordHeader, from_run: NodeRun | None) -> None:
+    def record_arrived(
+        self, body: bytes, header: RecordHeader, from_run: NodeRun | None, debt: Debt | None
+    ) -> None:
         """See `Staging`. Markers are answered as they are taken in (B9.4), and not kept."""
+        self.held.owe(debt, len(body))
         if header.flags & FLAG_MARKER:
             self._answer_marker(body, header)
             return
@@ -202,8 +206,8 @@ class TargetDriver:
         previous = self._previous
         if previous is not None and previous.place is Place.CREATING and previous.waiting:
             waiting, previous.waiting = previous.waiting, None
-            for body, header, creditor in waiting:
-                node.router.to_object(held, body, header, creditor, None)
+            for body, header, debt in waiting:
+                node.router.to_object(held, body, header, debt, None)
 
     def _last_path(self) -> NodeRun | None:
         """Where this node's records to the object went until now, its follow route included."""
@@ -351,6 +355,7 @@ class TargetDriver:
         held.place = Place.ACTIVE
         held.staging = None
         held.noticed = None
+        held.settle_debts()
         if self._worker not in node.object_counts:
             self._ask(self._failed_to_open())
             return
@@ -386,11 +391,12 @@ class TargetDriver:
             self._counted = False
             node.count_object(self._worker, -1)
         self._chunks.clear()
+        held.settle_debts()
         behind, held.behind = held.behind, None
         direct = [*effect.direct, *(entry[0] for entry in behind or ())]
         for entry in behind or ():
             if entry[2] is not None:
-                entry[2].give_back(1, len(entry[0]))
+                entry[2].settle()
         if effect.end_work:
             self._fail_held(effects.FailHeld(effect.relay, "Unavailable"))
         self._dispose(direct, effect.disposal)
