@@ -96,18 +96,17 @@ class WorkerLane:
         """The worker's reply to a request passes by."""
         self.running.pop((rid, generation, reply_route), None)
 
-    def take_waiting(self, key: bytes) -> list[tuple[bytes, RecordHeader, Debt | None]]:
-        """Remove and return, in order, the waiting records of one object (it is being sealed)."""
-        taken: list[tuple[bytes, RecordHeader, Debt | None]] = []
+    def flush_object(self, key: bytes) -> None:
+        """Send an object's waiting records now, without credit: it is about to be sealed, and what the worker
+        has by then travels as saved work, which nothing hurries (R4.2.1). The credit comes back with them."""
         kept: deque[_Waiting] = deque()
         for body, header, debt in self.waiting:
             if header is not None and header.key == key:
                 self.waiting_octets -= len(body)
-                taken.append((body, header, debt))
+                self._hand_over(body, header, debt)
             else:
                 kept.append((body, header, debt))
         self.waiting = kept
-        return taken
 
     def forget_object(self, key: bytes) -> None:
         """Requests of this object are answered elsewhere from now on (it moved)."""

@@ -7,6 +7,7 @@ rule of order and recovery is the machine's (`sojourn.handoff`); this file only 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
 
 __all__ = ["SourceDriver"]
+
+RELAY_GROUP = 32
+"""Relay records between two reports of what the transport has taken over (R4.4.3)."""
 
 
 class SourceDriver:
@@ -209,6 +213,7 @@ class SourceDriver:
         node, held = self._node, self._held
         held.place = Place.SOURCE
         held.staging = self
+        node.lanes[held.worker].flush_object(held.key)
         high, low = self.plan.identity.relocation_id
         answer = node.pool.call(
             held.worker,
@@ -224,9 +229,6 @@ class SourceDriver:
             ),
         )
         self._ask(self._await_capture(answer))
-        for body, _, debt in node.lanes[held.worker].take_waiting(held.key):
-            held.owe(debt, len(body))
-            self.handle(events.RecordArrived(body))
 
     async def _await_capture(self, answer: Awaitable[Any]) -> Event:
         try:
@@ -299,12 +301,18 @@ class SourceDriver:
         link = self._link_of(effect.connection)
         if link is None:
             return
-        for body in effect.records:
-            link.send_contract([[self._data_head, frozen_record(body)]], 0, self._relay_written)
+        last = len(effect.records) - 1
+        counted = 0
+        for number, body in enumerate(effect.records):
+            told = None
+            if number - counted >= RELAY_GROUP or number == last:
+                told = functools.partial(self._relay_written, number + 1)
+                counted = number
+            link.send_contract([[self._data_head, frozen_record(body)]], 0, told)
 
-    def _relay_written(self, handed: bool) -> None:
+    def _relay_written(self, records: int, handed: bool) -> None:
         if handed:
-            self._relay_handed += 1
+            self._relay_handed = records
 
     def _send_cutover(self, effect: effects.SendCutover) -> None:
         self._past_boundary = True
