@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from sojourn.spots.references import SpotRef as SpotRef
     from sojourn.spots.ticks import Tick as Tick
     from sojourn.workers.client import Client as Client
+    from sojourn.workers.host_result import HostRelocation as HostRelocation
     from sojourn.workers.local_cluster import LocalCluster as LocalCluster
+    from sojourn.workers.local_node import LocalNode as LocalNode
 
 __all__ = [
     "Actor",
@@ -48,10 +50,12 @@ __all__ = [
     "DataLost",
     "DeadlineExceeded",
     "EntrySpot",
+    "HostRelocation",
     "InstanceSpot",
     "InternalFailure",
     "InvalidOperation",
     "LocalCluster",
+    "LocalNode",
     "NotConfigured",
     "NotFound",
     "Options",
@@ -96,7 +100,9 @@ _HOMES = {
     "sojourn.spots.references": ("ActorRef", "Relocation", "SpotRef"),
     "sojourn.spots.ticks": ("Tick",),
     "sojourn.workers.client": ("Client",),
+    "sojourn.workers.host_result": ("HostRelocation",),
     "sojourn.workers.local_cluster": ("LocalCluster",),
+    "sojourn.workers.local_node": ("LocalNode",),
 }
 """Where each public name lives."""
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from sojourn.errors import InvalidOperation
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.rows import HostState
+from sojourn.workers.host_result import HostRelocation, StayedUnit
 from sojourn.workers.objects import LocalObject, Place
 
-__all__ = ["BLOCKED_REASONS", "HostMove", "MoveResult", "RelocateResult", "check_mode"]
+__all__ = ["BLOCKED_REASONS", "HostMove", "MoveResult", "check_mode"]
 
 BLOCKED_REASONS = (
     "TargetUnavailable",
@@ -56,27 +56,6 @@ class MoveResult:
     interruption_ns: int = 0
 
 
-@dataclass(slots=True)
-class RelocateResult:
-    """What `node.relocate()` returns: `Relocated`, or `Blocked` with one reason and every unit that stayed."""
-
-    outcome: str
-    reason: str = ""
-    moved: int = 0
-    stayed: list[dict[str, str]] = field(default_factory=list)
-    interruptions_ns: list[int] = field(default_factory=list)
-
-    def as_fields(self) -> dict[str, Any]:
-        """The result as builtins, for the way to another process."""
-        return {
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "moved": self.moved,
-            "stayed": self.stayed,
-            "interruptions_ns": self.interruptions_ns,
-        }
-
-
 def check_mode(mode: str, target_version: int | None, own_version: int) -> int:
     """The application version targets must run, or refuse the combination before anything changes (B10.1).
 
@@ -114,21 +93,21 @@ class HostMove:
         self._objects = objects
         self._move = move
         self._set_state = set_state
-        self._running: asyncio.Task[RelocateResult] | None = None
+        self._running: asyncio.Task[HostRelocation] | None = None
         self._what: tuple[str, int] | None = None
         self.shutting_down = False
 
-    async def relocate(self, state: HostState, mode: str, version: int, deadline: float) -> RelocateResult:
+    async def relocate(self, state: HostState, mode: str, version: int, deadline: float) -> HostRelocation:
         """Empty the node, or share the operation that already does (B10.4).
 
         A cancelled caller ends only its own wait.
         """
         if self._running is not None and not self._running.done():
             if self._what != (mode, version):
-                return RelocateResult("Blocked", "OperationInProgress")
+                return HostRelocation("Blocked", "OperationInProgress")
         else:
             if state not in (HostState.SERVING, HostState.RELOCATED):
-                return RelocateResult("Blocked", "RuntimeNotReady")
+                return HostRelocation("Blocked", "RuntimeNotReady")
             self._what = (mode, version)
             self._running = asyncio.create_task(self._run(version, deadline))
         return await asyncio.shield(self._running)
@@ -142,9 +121,9 @@ class HostMove:
         ]
         return sorted(held, key=lambda unit: unit.kind == ObjectKind.INSTANCE_SPOT)
 
-    async def _run(self, version: int, deadline: float) -> RelocateResult:
+    async def _run(self, version: int, deadline: float) -> HostRelocation:
         self._set_state(HostState.RELOCATING)
-        result = RelocateResult("Relocated")
+        result = HostRelocation("Relocated")
         stays: set[ObjectKey] = set()
         try:
             while result.reason not in _STOPS:
@@ -170,7 +149,7 @@ class HostMove:
         batch: list[LocalObject],
         version: int,
         deadline: float,
-        result: RelocateResult,
+        result: HostRelocation,
         stays: set[ObjectKey],
     ) -> None:
         units = iter(batch)
@@ -190,7 +169,7 @@ class HostMove:
                 group.create_task(mover())
 
     def _note(
-        self, unit: LocalObject, outcome: MoveResult, result: RelocateResult, stays: set[ObjectKey]
+        self, unit: LocalObject, outcome: MoveResult, result: HostRelocation, stays: set[ObjectKey]
     ) -> None:
         if outcome.outcome == "moved":
             result.moved += 1
@@ -198,13 +177,7 @@ class HostMove:
                 result.interruptions_ns.append(outcome.interruption_ns)
             return
         stays.add(unit.key)
-        result.stayed.append(
-            {
-                "object": describe_key(unit.key),
-                "outcome": outcome.outcome,
-                "reason": outcome.reason,
-                "detail": outcome.detail,
-            }
-        )
+        ended = "in doubt" if outcome.outcome == "in_doubt" else outcome.outcome
+        result.stayed.append(StayedUnit(describe_key(unit.key), ended, outcome.reason, outcome.detail))
         if not result.reason or outcome.reason in _STOPS:
             result.reason = outcome.reason or "RelocationFailed"

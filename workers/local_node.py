@@ -16,10 +16,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import msgspec
 from sojourn.control import ErrorBody
 from sojourn.errors import DeadlineExceeded, InvalidOperation, SojournError, Unavailable, error_from_fields
 from sojourn.workers.exits import ExitWatch
 from sojourn.workers.framing import FrameChannel
+from sojourn.workers.host_result import HostRelocation, StayedUnit
 from sojourn.workers.node_control import (
     Configure,
     NodeAnswer,
@@ -169,7 +171,7 @@ class LocalNode:
         target_version: int | None = None,
         deadline: float = 30.0,
         dry_run: bool = False,
-    ) -> Any:
+    ) -> HostRelocation:
         """Move every object of this node away (B10.1).
 
         Args:
@@ -178,7 +180,8 @@ class LocalNode:
             dry_run: only list what would block.
 
         Returns:
-            The outcome `Relocated` or `Blocked` with its reason, and each unit that stayed.
+            The outcome `Relocated` or `Blocked` with its reason, and each unit that stayed. After `Relocated`
+            the node is passed over by placement until `uncordon`. A dry run says what the outcome would be.
         """
         arguments = {
             "mode": mode,
@@ -186,7 +189,13 @@ class LocalNode:
             "deadline_s": deadline,
             "dry_run": dry_run,
         }
-        return await self.call("relocate_node", arguments, timeout_s=deadline + CALL_MARGIN_S)
+        answer = await self.call("relocate_node", arguments, timeout_s=deadline + CALL_MARGIN_S)
+        if dry_run:
+            stay = [StayedUnit(outcome="would stay", **unit) for unit in answer["blocked"]]
+            if stay:
+                return HostRelocation("Blocked", stay[0].reason, stayed=stay)
+            return HostRelocation("Relocated")
+        return msgspec.convert(answer, HostRelocation)
 
     async def cordon(self) -> None:
         """Place no new objects here (B10.6)."""

@@ -6,8 +6,9 @@ an object are carried out where the object is: elsewhere they are passed on to i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 from sojourn.errors import InvalidOperation, NotFound, SojournError, Unavailable
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.placement import PlacementQuery, choose_node
@@ -161,7 +162,7 @@ class Operations(MemberOperations):
             return {"blocked": node.coordinator.would_block(node.host_move.units(), version)}
         deadline = node.loop.time() + deadline_s
         result = await node.host_move.relocate(node.state, arguments.get("mode", ""), version, deadline)
-        return result.as_fields()
+        return cast(dict[str, Any], msgspec.to_builtins(result))
 
     async def cordon(self, arguments: dict[str, Any]) -> None:
         """Exclude this node from placement (B10.6)."""

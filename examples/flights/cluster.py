@@ -39,7 +39,7 @@ class ClusterFleet:
         """Move one aircraft to a node."""
         result = await self._aircraft(tailnum).relocate(to=self._cluster.nodes[node])
         if result.outcome != "moved":
-            return Move(result.outcome.replace("_", " "), result.reason)
+            return Move(result.outcome, result.reason)
         return Move("moved", interruption_s=result.interruption_ns / 1e9 or None)
 
     async def empty(self, node: int) -> Emptied:
@@ -54,7 +54,7 @@ class ClusterFleet:
             outcome=result.outcome,
             reason=result.reason,
             moved=result.moved,
-            stayed=tuple(Move(stay["outcome"].replace("_", " "), stay["reason"]) for stay in result.stayed),
+            stayed=tuple(Move(unit.outcome, unit.reason) for unit in result.stayed),
             interruptions_s=tuple(ns / 1e9 for ns in result.interruptions_ns),
             took_s=took_s,
         )
