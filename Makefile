@@ -64,9 +64,11 @@ format: install ## rewrite the files the way the format check wants them
 
 
 SEEDS ?= 0:200
-.PHONY: sim
+.PHONY: sim drills
 sim: install ## simulate whole clusters from seeds; SEEDS=0:5000 plays a range, SEEDS=17 tells the story of one
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+drills: install ## planted bugs that the simulation must catch; a checker that cannot fail proves nothing
+	@$(BIN)/python -m tests.simulation.drills $(ARGS)
 
 .PHONY: coverage
 coverage: install ## tests with branch coverage, child processes included; a table for each folder

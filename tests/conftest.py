@@ -51,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     uvloop.new_event_loop().close()  # libuv keeps one pipe for the whole process from its first loop on
     if config.getoption("dist", "no") == "load":
         config.option.dist = "loadgroup"
+    if hasattr(config, "workerinput"):
+        config.option.loadgroup = True  # a worker of pytest-xdist is told the command line only
 
 
 def pytest_asyncio_loop_factories(
@@ -67,11 +69,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.nodeid.startswith(HEAVY_FOLDERS):
             item.add_marker(pytest.mark.heavy)
         if grouped and item.get_closest_marker("heavy") is not None:
-            item.add_marker(pytest.mark.xdist_group("heavy"))
+            item.add_marker(pytest.mark.xdist_group(_group_of(item)))
         if isinstance(item, pytest.Function) and asyncio.iscoroutinefunction(item.obj):
             item.obj = limited(item.obj, SHARE_OF_TIMEOUT * _timeout_s(item))
         if isinstance(item, pytest.Function) and _is_plain_async(item):
             item.fixturenames.insert(item.fixturenames.index("nothing_left") + 1, "no_task_left")
+
+
+def _group_of(item: pytest.Item) -> str:
+    """Installations may run beside clusters, but neither beside its like."""
+    return "installing" if item.nodeid.startswith("tests/packaging/") else "heavy"
 
 
 @pytest.hookimpl(wrapper=True)
