@@ -7,7 +7,9 @@ is sent, telling when the other side is slow. It must not know what a frame mean
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias, cast
 
 from sojourn.errors import InvalidOperation, ProtocolError
@@ -18,6 +20,7 @@ __all__ = [
     "HIGH_WATER_OCTETS",
     "VIEW_OCTETS",
     "FrameChannel",
+    "attach",
 ]
 
 FRAME_OCTETS_MAX = 64 * 1024 * 1024 + 1024 * 1024
@@ -358,6 +361,31 @@ class FrameChannel(asyncio.BufferedProtocol):
         buffer[: end - start] = self._view[start:end]
         self._buffer, self._view = buffer, memoryview(buffer)
         self._start, self._end = 0, end - start
+
+
+async def attach(*ends: tuple[socket.socket, asyncio.BaseProtocol]) -> None:
+    """Run each protocol over its end of a Unix socketpair; the sockets belong to them from then on.
+
+    A cancellation waits until that is so: cut short, it would leave sockets that nobody closes, and protocols
+    that are never told of their end.
+    """
+    connecting = asyncio.ensure_future(_attach(ends))
+    try:
+        await asyncio.shield(connecting)
+    except asyncio.CancelledError:
+        await connecting
+        raise
+
+
+async def _attach(ends: Sequence[tuple[socket.socket, asyncio.BaseProtocol]]) -> None:
+    loop = asyncio.get_running_loop()
+    for end, protocol in ends:
+        end.setblocking(False)
+        await loop.create_unix_connection(partial(_same, protocol), sock=end)
+
+
+def _same(protocol: asyncio.BaseProtocol) -> asyncio.BaseProtocol:
+    return protocol
 
 
 def _write_large(transport: asyncio.Transport, outgoing: list[bytes | memoryview]) -> None:

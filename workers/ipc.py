@@ -6,8 +6,6 @@ or a record is about.
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -24,7 +22,7 @@ from sojourn.frames import (
 )
 from sojourn.workers.framing import ClosedCallback, FrameChannel
 
-__all__ = ["Connection", "connect"]
+__all__ = ["Connection"]
 
 BodyCallback: TypeAlias = Callable[[bytes], object]
 ControlCallback: TypeAlias = Callable[[Control], object]
@@ -80,10 +78,3 @@ class Connection(FrameChannel):
             self.on_bulk(*parse_bulk(view))
         else:
             self._frame(bytes(view))
-
-
-async def connect(end: socket.socket, connection: Connection) -> Connection:
-    """Run `connection` over one end of a socketpair; the socket belongs to it from then on."""
-    end.setblocking(False)
-    await asyncio.get_running_loop().create_unix_connection(lambda: connection, sock=end)
-    return connection

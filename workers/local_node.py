@@ -20,7 +20,7 @@ import msgspec
 from sojourn.control import ErrorBody
 from sojourn.errors import DeadlineExceeded, InvalidOperation, SojournError, Unavailable, error_from_fields
 from sojourn.workers.exits import ExitWatch
-from sojourn.workers.framing import FrameChannel
+from sojourn.workers.framing import FrameChannel, attach
 from sojourn.workers.host_result import HostRelocation, StayedUnit
 from sojourn.workers.node_control import (
     Configure,
@@ -254,8 +254,7 @@ class _Run:
             signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
     async def start(self) -> NodeReady:
-        self._end_of_connection.setblocking(False)
-        await self._loop.create_unix_connection(lambda: self._channel, sock=self._end_of_connection)
+        await attach((self._end_of_connection, self._channel))
         message = Configure(self._config, os.getpid(), self._directory)
         self._channel.send(encode_node_message(message))
         await asyncio.wait((self._ready,), timeout=START_S)

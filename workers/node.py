@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import uvloop
 from sojourn.errors import SojournError
 from sojourn.ids import NodeRun
-from sojourn.workers.framing import FrameChannel
+from sojourn.workers.framing import FrameChannel, attach
 from sojourn.workers.logs import set_up_node_log
 from sojourn.workers.node_control import (
     Configure,
@@ -87,8 +87,7 @@ class _Launcher:
         self.channel = FrameChannel(self._frame, self._closed)
 
     async def connect(self, end: socket.socket) -> Configure:
-        end.setblocking(False)
-        await asyncio.get_running_loop().create_unix_connection(lambda: self.channel, sock=end)
+        await attach((end, self.channel))
         return await self.configured
 
     def tell(self, message: NodeMessage) -> None:
@@ -158,6 +157,13 @@ async def run_node(
         asked.cancel()
         starting.cancel()
         await asyncio.wait((starting,), timeout=QUICK_S)
+        if (
+            stops.graceful.is_set()
+            and starting.done()
+            and not starting.cancelled()
+            and starting.exception() is not None
+        ):
+            logger.info("the start that was cut short had failed: %s", starting.exception())
         in_time = await _stop(supervisor, stops, config.options.stop_deadline_ms / 1000)
     return in_time
 

@@ -22,6 +22,7 @@ from sojourn.spots.app import App
 
 __all__ = [
     "ProgramReference",
+    "app_of",
     "enter_worker",
     "load_program",
     "parse_reference",
@@ -198,7 +199,7 @@ def load_program(reference: ProgramReference) -> App:
         del current._inheriting  # type: ignore[attr-defined]
     if _guarding:
         raise _missing_guard(_guarding[0], reference.main_path or None)
-    return _app_of(module, reference, target)
+    return app_of(module, reference, target)
 
 
 def _look_like_launcher(reference: ProgramReference) -> None:
@@ -221,7 +222,12 @@ def _import(reference: ProgramReference) -> ModuleType:
     return sys.modules["__main__"]
 
 
-def _app_of(module: ModuleType, reference: ProgramReference, target: str) -> App:
+def app_of(module: ModuleType, reference: ProgramReference, target: str) -> App:
+    """The app that a reference names in its imported module.
+
+    Raises:
+        NotConfigured: no such attribute, or no `App`.
+    """
     found: Any = module
     for name in reference.attribute.split("."):
         found = getattr(found, name, None)

@@ -34,7 +34,8 @@ from sojourn.frames import KIND_RECORD
 from sojourn.spots.app import App
 from sojourn.spots.host import ObjectHost
 from sojourn.spots.ports import Port
-from sojourn.workers.ipc import Connection, connect
+from sojourn.workers.framing import attach
+from sojourn.workers.ipc import Connection
 from sojourn.workers.logs import LogForwarder
 from sojourn.workers.process import ORPHANED
 from sojourn.workers.program import ProgramReference, enter_worker, load_program
@@ -231,14 +232,14 @@ class _Worker:
         self._connection: Connection
 
     async def serve(self, lifeline: socket.socket) -> None:
-        connection = Connection(
+        self._connection = connection = Connection(
             on_record=_too_early,
             on_reply=_too_early,
             on_control=self._control,
             on_bulk=_too_early,
             on_closed=self._closed,
         )
-        self._connection = await connect(lifeline, connection)
+        await attach((lifeline, connection))
         self._port = SupervisorPort(connection, self._ended)
         self._prepared.log.attach(lambda: self._loop.call_soon_threadsafe(self._send_log))
         program = self._prepared.program

@@ -32,7 +32,8 @@ from sojourn.control import (
 )
 from sojourn.errors import NotConfigured, SojournError, Unavailable, error_from_fields
 from sojourn.workers.exits import ExitWatch
-from sojourn.workers.ipc import Connection, connect
+from sojourn.workers.framing import attach
+from sojourn.workers.ipc import Connection
 from sojourn.workers.logs import write_log_line
 from sojourn.workers.process import WorkerProcess, end_process
 from sojourn.workers.program import ProgramReference
@@ -140,8 +141,7 @@ class WorkerRun:
             Unavailable: the process ended before that.
         """
         ours, our_stacks = self._start_process()
-        await self._loop.create_unix_connection(lambda: self._stacks, sock=our_stacks)
-        await connect(ours, self.connection)
+        await attach((ours, self.connection), (our_stacks, self._stacks))
         await asyncio.wait((self._ready,), timeout=self._plan.start_s)
         if not self._ready.done():
             raise await self._never_ready()
@@ -169,7 +169,6 @@ class WorkerRun:
             theirs.close()
             their_stacks.close()
         self._watch.when_done(self._process_ended)
-        our_stacks.setblocking(False)
         return ours, our_stacks
 
     async def _never_ready(self) -> SojournError:
