@@ -20,6 +20,7 @@ __all__ = [
     "Credit",
     "Goodbye",
     "HandoffTimes",
+    "MarkerRefused",
     "MarkerTaken",
     "MeshControl",
     "Ping",
@@ -27,6 +28,7 @@ __all__ = [
     "RequestsLost",
     "RouteNotice",
     "SealRefused",
+    "Withdrawn",
     "decode_mesh",
     "encode_mesh",
     "format_endpoint",
@@ -111,6 +113,21 @@ class MarkerTaken(_MeshControl):
     lease_generation: int
 
 
+class MarkerRefused(_MeshControl):
+    """Nobody at the sender of this message holds the object of this path marker: order is not promised."""
+
+    number: int
+
+
+class Withdrawn(_MeshControl):
+    """The source fenced this attempt (B6.7): its target's CAS can only conflict. It only spares the target its
+    wait; who cannot send or read it loses nothing but time."""
+
+    relocation_high: int
+    relocation_low: int
+    attempt: int
+
+
 class RouteNotice(_MeshControl):
     """The sender of this message owns the object: answer to a record that was sent to it on placement alone,
     before the object existed."""
@@ -158,6 +175,8 @@ MeshControl: TypeAlias = (
     | CallResult
     | RequestsLost
     | MarkerTaken
+    | MarkerRefused
+    | Withdrawn
     | RouteNotice
     | Announce
     | HandoffTimes

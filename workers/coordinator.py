@@ -409,6 +409,13 @@ class Coordinator:
             older.heir = newcomer if verdict.newcomer_lives else None
             older.handle(events.RivalPreferred())
 
+    def withdrawn(self, message: mesh.Withdrawn) -> None:
+        """A source says that it fenced an attempt (B6.7)."""
+        high, low = message.relocation_high, message.relocation_low
+        driver = self._relays.get(high.to_bytes(8, "big") + low.to_bytes(8, "big"))
+        if driver is not None and driver.plan.identity.attempt == message.attempt:
+            driver.handle(events.WithdrawnReceived())
+
     # news for drivers ---------------------------------------------------------------------------
 
     def bulk_arrived(self, number: int, last: bool, chunk: memoryview) -> None:

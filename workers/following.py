@@ -24,7 +24,7 @@ from sojourn.wire import (
 )
 from sojourn.wire.companion_commands import MessageFollowEnvelope
 from sojourn.workers.debt import Debt
-from sojourn.workers.objects import LocalObject, route_fence
+from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.routes import Route
 
 if TYPE_CHECKING:
@@ -38,12 +38,11 @@ class Following:
 
     def __init__(self, node: Supervisor) -> None:
         self._node = node
-        self._own_markers: dict[int, LocalObject] = {}
         self._marker_waiters: list[asyncio.Future[None]] = []
 
     async def own_marker_back(self, held: LocalObject) -> None:
         """No seal while this node's own marker for the object is out (B9.4)."""
-        while self._node.senders.marker_out(held.key) or held.behind is not None:
+        while self._node.senders.marker_out(held.key):
             waiter: asyncio.Future[None] = self._node.loop.create_future()
             self._marker_waiters.append(waiter)
             await waiter
@@ -54,34 +53,6 @@ class Following:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-    # own markers (B9.4) -------------------------------------------------------------------------
-
-    def mark_own_path(self, held: LocalObject, last: NodeRun) -> int | None:
-        """Send a marker down this node's last path; arrivals wait in `behind` until it is back, 2 s at most."""
-        node = self._node
-        number = node.senders.send_own_marker(held.key, held.kind, last)
-        if number is None:
-            return None
-        held.behind = []
-        self._own_markers[number] = held
-        node.loop.call_later(node.options.marker_limit_ms / 1000, self._own_marker_overdue, number)
-        return number
-
-    def own_marker_taken(self, number: int) -> bool:
-        """The answer to one of this node's own markers; False when it is not one."""
-        held = self._own_markers.pop(number, None)
-        if held is None:
-            return False
-        self._node.router.release_behind(held)
-        self.marker_back()
-        return True
-
-    def _own_marker_overdue(self, number: int) -> None:
-        held = self._own_markers.get(number)
-        if held is not None:
-            self._node.log("marker_timeout", "warning", object_id=describe_key(held.key))
-            self.own_marker_taken(number)
 
     # follow -------------------------------------------------------------------------------------
 
@@ -114,20 +85,19 @@ class Following:
             ),
         )
 
-    def moved_away(self, held: LocalObject, run: NodeRun, owner_generation: int) -> None:
-        """The commit is known: this node's own senders go on by the same link (B9.4)."""
+    def install(self, held: LocalObject, run: NodeRun, owner_generation: int, first: NodeRun) -> None:
+        """Follow what comes for an object that left this node (see the machines' `InstallFollowRoute`)."""
+        node = self._node
+        if node.router.objects.get(held.key) is not held:
+            return
+        held.place = Place.FOLLOW
+        held.staging = None
         held.follow_run = run
-        fence = self._fence(held, run, owner_generation)
-        route = Route(
-            run,
-            held.kind,
-            held.object_generation,
-            owner_generation,
-            fence,
-            self._node.loop.time(),
-        )
-        if run != self._node.run:
-            self._node.senders.taken(held.key, route)
+        held.noticed = None
+        held.owner_generation = owner_generation or held.owner_generation
+        fence = self._fence(held, run, held.owner_generation)
+        route = Route(run, held.kind, held.object_generation, held.owner_generation, fence, node.loop.time())
+        node.senders.install_follow(held, first, route)
 
     def _fence(self, held: LocalObject, run: NodeRun, owner_generation: int) -> bytes:
         lease = self._lease_of(run)

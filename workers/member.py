@@ -52,9 +52,9 @@ from sojourn.workers.lanes import WorkerLane
 from sojourn.workers.lease_keeper import LeaseKeeper, boot_ms
 from sojourn.workers.link import Link, LinkOptions
 from sojourn.workers.links import Links
-from sojourn.workers.objects import LocalObject, route_fence
+from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.peer_calls import PeerCalls, error_body
-from sojourn.workers.records import marker_frame, record_origin
+from sojourn.workers.records import marker_frame, marker_number, record_origin
 from sojourn.workers.roster import Roster
 from sojourn.workers.router import Router, lost_error
 from sojourn.workers.routes import Route
@@ -371,9 +371,25 @@ class Member:
                     encode_error(error_body(error)),
                 )
             )
-        elif not header.flags & frames.FLAG_MARKER:
+        elif header.flags & frames.FLAG_MARKER:
+            self._refuse_marker(record_origin(body, header.record_at), marker_number(body))
+        else:
             self.count("dead_letters")
             self.log("dead_letter", "warning", object_id=describe_key(header.key), reason=str(error))
+
+    def _refuse_marker(self, origin: NodeRun, number: int) -> None:
+        """A path marker that nobody takes in: its sender need not wait for it."""
+        if origin == self.run:
+            self.senders.marker_refused(number)
+            return
+        link = self.links.get(origin)
+        if link is not None:
+            link.send_control(mesh.MarkerRefused(number))
+
+    def accounts_for(self, key: ObjectKey) -> bool:
+        """Whether the object, a staging or an unfinished move of it is here."""
+        held = self.router.objects.get(key)
+        return held is not None and held.place is not Place.FOLLOW
 
     def fail_request(self, reply_route: int, request: Outstanding, error: SojournError) -> None:
         """End one of this node's own requests with a typed error."""
@@ -415,6 +431,7 @@ class Member:
 
     def answer_marker(self, to: NodeRun, number: int, held: LocalObject) -> None:
         """Tell a sender that its marker was taken in here."""
+        self.senders.marker_taken_from(held.key, to)
         taken = mesh.MarkerTaken(
             number,
             held.key,
@@ -530,6 +547,8 @@ class Member:
         """A control message from a peer."""
         if isinstance(message, mesh.MarkerTaken):
             self.marker_taken(link.peer, message)
+        elif isinstance(message, mesh.MarkerRefused):
+            self.senders.marker_refused(message.number)
         elif isinstance(message, mesh.RouteNotice):
             self.senders.learned(message.key, self._route_of(link.peer, message))
         elif isinstance(message, mesh.Announce):

@@ -46,10 +46,9 @@ class LocalObject:
     __slots__ = (
         "_debts",
         "_staged_octets",
-        "arrived_from",
-        "behind",
         "fence",
         "follow_run",
+        "guarded",
         "key",
         "kind",
         "noticed",
@@ -76,10 +75,8 @@ class LocalObject:
         self.waiting: list[Arrival] | None = None
         self.staging: Staging | None = None
         self.follow_run: NodeRun | None = None
-        self.arrived_from: NodeRun | None = None
-        """The node the object came from: its follow frames go before what waits in `behind`."""
-        self.behind: list[tuple[bytes, RecordHeader, Debt | None, NodeRun | None]] | None = None
-        """Direct arrivals kept back until this node's own marker is answered (B9.4)."""
+        self.guarded = False
+        """This node's own marker may be out: ask the sending side before taking a record (B9.4)."""
         self._debts: list[Debt] = []
         self._staged_octets = 0
         self.noticed: set[NodeRun] | None = None

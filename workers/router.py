@@ -123,8 +123,8 @@ class Router:
         if held.stable_type and header.stable_type and header.stable_type.decode() != held.stable_type:
             self._refuse_type(held, body, header, debt)
             return
-        if held.behind is not None and not self._from_source(held, header, from_run):
-            held.behind.append((body, header, debt, from_run))
+        if held.guarded and self._senders.holds_back(held, from_run):
+            self._senders.hold(body, header, debt)
             return
         self.into(held, body, header, debt, from_run)
 
@@ -153,16 +153,15 @@ class Router:
             held.staging.record_arrived(body, header, from_run, debt)
 
     @staticmethod
-    def _from_source(held: LocalObject, header: RecordHeader, from_run: NodeRun | None) -> bool:
-        return bool(header.flags & FLAG_FOLLOW) and from_run == held.arrived_from
-
-    @staticmethod
     def _return(debt: Debt | None) -> None:
         if debt is not None:
             debt.settle()
 
     def follow(self, held: LocalObject, body: bytes, header: RecordHeader, debt: Debt | None = None) -> None:
-        """Message Follow (R10.1): send a record on to where its object went, and tell its sender once."""
+        """Message Follow (R10.1): send a record on to where its object went, and tell its sender once.
+
+        It takes this node's own path to the object: two paths would overtake one another (B9.4).
+        """
         run = held.follow_run
         hops = body[2] + 1
         if run is None or hops > HOPS_MAX:
@@ -177,36 +176,14 @@ class Router:
                 ),
             )
             return
+        if not header.flags & FLAG_MARKER and held.object_generation:
+            origin = record_origin(body, header.record_at)
+            if origin != self._host.run and (header.flags & FLAG_REQUEST or held.notice_once(origin)):
+                self._host.notice_follow(origin, held, header)
         # Without a fence the object does not exist yet: the node it is passed on to may have to make it.
         keep = 0 if body[1] & FLAG_COMPLETE else FLAG_ACTIVATE
         followed = frames.set_hops(body, hops, FLAG_FOLLOW | keep, FLAG_ACTIVATE & ~keep)
-        if not self._host.send_to(run, followed, debt):
-            self._return(debt)
-            self._host.fail_record(
-                body,
-                header,
-                Unavailable(
-                    f"{describe_key(held.key)} moved to {run}, to which there is no connection",
-                    object_id=describe_key(held.key),
-                    applied="no",
-                ),
-            )
-            return
-        if header.flags & FLAG_MARKER:
-            return
-        origin = record_origin(body, header.record_at)
-        if (
-            held.object_generation
-            and origin != self._host.run
-            and (header.flags & FLAG_REQUEST or held.notice_once(origin))
-        ):
-            self._host.notice_follow(origin, held, header)
-
-    def release_behind(self, held: LocalObject) -> None:
-        """This node's own marker is back (or given up): let what waited for it go, in order (B9.4)."""
-        behind, held.behind = held.behind, None
-        for body, header, debt, from_run in behind or ():
-            self.into(held, body, header, debt, from_run)
+        self._senders.follow(held, followed, header, debt)
 
     def _refuse_incarnation(
         self, held: LocalObject, body: bytes, header: RecordHeader, debt: Debt | None

@@ -12,12 +12,21 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from sojourn import frames
-from sojourn.errors import SojournError
-from sojourn.frames import FLAG_ACTIVATE, FLAG_COMPLETE, FLAG_REQUEST, RecordHeader
+from sojourn.errors import SojournError, Unavailable
+from sojourn.frames import (
+    FLAG_ACTIVATE,
+    FLAG_COMPLETE,
+    FLAG_FOLLOW,
+    FLAG_MARKER,
+    FLAG_REQUEST,
+    RecordHeader,
+)
 from sojourn.handoff import path as machine
 from sojourn.handoff.machine import DeadlineReached, Event, Log
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.workers.debt import Debt
+from sojourn.workers.objects import LocalObject
+from sojourn.workers.records import record_origin
 from sojourn.workers.routes import Route
 
 __all__ = ["Exits", "Outstanding", "SenderPaths"]
@@ -34,6 +43,10 @@ class Exits(Protocol):
 
     def send_to(self, run: NodeRun, body: bytes, debt: Debt | None) -> bool:
         """Put a record on the link to a run, which settles the debt; False when there is no link."""
+        ...
+
+    def accounts_for(self, key: ObjectKey) -> bool:
+        """Whether the object, a staging or an unfinished move of it is here: notices do not count then."""
         ...
 
     async def connect(self, run: NodeRun) -> None:
@@ -127,10 +140,17 @@ class SenderPaths:
         entry = self._entries.get(key)
         return entry is not None and entry.path.marker_out
 
-    def last_run(self, key: ObjectKey) -> NodeRun | None:
-        """The run this node's records to the object last went to, while it matters for order (B9.4)."""
-        entry = self._entries.get(key)
-        return None if entry is None else entry.path.last_run
+    def holds_back(self, held: LocalObject, peer: NodeRun | None) -> bool:
+        """Whether a record that came here from `peer` (None = this node) waits behind this node's own marker."""
+        entry = self._entries.get(held.key)
+        if entry is None or not entry.path.holds_arrivals:
+            held.guarded = False
+            return False
+        return entry.path.holds_from(peer)
+
+    def hold(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
+        """Let a record that came here wait behind this node's own marker."""
+        self._handle(self._entries[header.key], machine.RecordSubmitted((body, header, debt)))
 
     # records ------------------------------------------------------------------------------------
 
@@ -144,7 +164,7 @@ class SenderPaths:
             if self._loop.time() - route.learned_at <= self._cache_age_s:
                 self._send(entry, route, body, header, debt)
                 return
-            self._handle(entry, machine.RouteExpired())
+            self._handle(entry, machine.RouteExpired(route.learned_at + self._cache_age_s))
         entry.header = header
         self._handle(entry, machine.RecordSubmitted((body, header, debt)))
 
@@ -175,19 +195,47 @@ class SenderPaths:
             self._path_gone(entry, run)
             self.submit(body, header, debt)
             return
-        if header.flags & FLAG_REQUEST:
+        if header.flags & FLAG_REQUEST and self._own(body, header):
             self.outstanding[header.reply_route] = Outstanding(
                 header.key, run, header.operation_high, header.operation_low
             )
 
+    def _own(self, body: bytes, header: RecordHeader) -> bool:
+        return not body[1] & FLAG_FOLLOW or record_origin(body, header.record_at) == self._exits.run
+
     def resubmit(self, bodies: list[bytes]) -> None:
-        """Records that a closed link never handed over (they count as not sent): find their way anew."""
+        """Records that a closed link never handed over: this node's own find their way anew, what it only
+        followed ends as not delivered (B3.4)."""
         for body in bodies:
             header = frames.parse_record_header(body)
+            if header.hops or header.flags & FLAG_MARKER:
+                self._exits.fail_record(body, header, _cut_off(header.key))
+                continue
             self.outstanding.pop(header.reply_route, None)
             self.submit(frames.set_hops(body, header.hops, 0, FLAG_ACTIVATE), header, None)
 
     # look-ups -----------------------------------------------------------------------------------
+
+    def follow(self, held: LocalObject, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
+        """Send a record on to where its object went, by this node's own path to it (R10.1)."""
+        run = held.follow_run
+        assert run is not None
+        entry = self._entries.get(held.key) or self._enter(held.key, header)
+        if entry.path.last_run in (None, self._exits.run):
+            entry.route = self._route_to(held, run)
+            self._handle(entry, machine.PathTaken(_named(entry.route)))
+        current = entry.path.current
+        if current is None:
+            entry.header = header
+            self._handle(entry, machine.RecordSubmitted((body, header, debt)))
+        else:
+            route = entry.route
+            if route is None or route.run != current:
+                route = self._route_to(held, current)
+            self._send(entry, route, body, header, debt)
+
+    def _route_to(self, held: LocalObject, run: NodeRun) -> Route:
+        return Route(run, held.kind, held.object_generation, held.owner_generation, b"", self._loop.time())
 
     async def _look_up(self, entry: PathEntry) -> None:
         """Find the route and the link to it; what waited goes on in order, or fails with the reason."""
@@ -209,7 +257,7 @@ class SenderPaths:
     def learned(self, key: ObjectKey, route: Route) -> None:
         """A notice (command 50, a node that made the object) names a route (B9.1, B9.2)."""
         entry = self._entries.get(key)
-        if entry is None:
+        if entry is None or self._exits.accounts_for(key):
             return
         if entry.route is not None and route.older_than(entry.route):
             return
@@ -223,13 +271,38 @@ class SenderPaths:
             return
         self._learn(entry, route)
 
-    def taken(self, key: ObjectKey, route: Route) -> None:
-        """Switch without a marker: nothing sent before can be overtaken (see `machine.PathTaken`)."""
+    def install_follow(self, held: LocalObject, first: NodeRun, route: Route) -> None:
+        """The object left for `route.run`; what this node sent so far went to `first` (see the machines'
+        `InstallFollowRoute`)."""
+        entry = self._entries.get(held.key) or self._enter(held.key, None)
+        if entry.path.last_run in (None, self._exits.run) or entry.path.holds_arrivals:
+            entry.route = self._route_to(held, first)
+            self._handle(entry, machine.PathTaken(_named(entry.route)))
+        if route.run != first:
+            self._exits.start(self._learn_connected(entry, route))
+        else:
+            entry.route = route
+
+    def staging_begun(
+        self, held: LocalObject, source: NodeRun, followed: NodeRun | None, queued: bool
+    ) -> None:
+        """The object comes to this node: own senders lead here from now on, behind a marker if need be (B9.4).
+
+        `followed` is where this node still followed for a move away whose commit it has not learned.
+        """
+        entry = self._entries.get(held.key) or self._enter(held.key, None)
+        run = self._exits.run
+        if followed is not None and entry.path.last_run in (None, run):
+            self._handle(entry, machine.PathTaken(_named(self._route_to(held, followed))))
+        entry.route = self._route_to(held, run)
+        self._handle(entry, machine.StagingBegun(run, source, queued))
+        held.guarded = entry.path.holds_arrivals
+
+    def left_here(self, key: ObjectKey) -> None:
+        """The object is not here after all: forget the path that led here."""
         entry = self._entries.get(key)
-        if entry is None:
-            entry = self._enter(key, None)
-        entry.route = route
-        self._handle(entry, machine.PathTaken(_named(route)))
+        if entry is not None:
+            self._path_gone(entry, self._exits.run)
 
     # markers and losses -------------------------------------------------------------------------
 
@@ -243,10 +316,17 @@ class SenderPaths:
         self._handle(entry, machine.MarkerAnswered(number, _named(route)))
         return True
 
-    def send_own_marker(self, key: ObjectKey, kind: int, run: NodeRun) -> int | None:
-        """A marker of the node itself down a former path (B9.4); None when there is no link any more."""
-        number = self._new_marker()
-        return number if self._exits.send_marker(run, key, kind, number) else None
+    def marker_taken_from(self, key: ObjectKey, run: NodeRun) -> None:
+        """A marker of `run` was answered here: what it sends directly is in order from now on."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._handle(entry, machine.MarkerTaken(run))
+
+    def marker_refused(self, number: int) -> None:
+        """Nobody took the marker in."""
+        entry = self._markers.get(number)
+        if entry is not None:
+            self._marker_failed(entry, number)
 
     def followed(self, reply_route: int, run: NodeRun) -> None:
         """A request of this node was sent on to `run`: its end depends on that link now."""
@@ -342,3 +422,12 @@ class SenderPaths:
 
 def _named(route: Route) -> machine.Route:
     return machine.Route(route.run, route.object_generation, route.owner_generation)
+
+
+def _cut_off(key: ObjectKey) -> Unavailable:
+    name = describe_key(key)
+    return Unavailable(
+        f"the connection over which a message to {name} was to be followed broke before it was sent",
+        object_id=name,
+        applied="no",
+    )

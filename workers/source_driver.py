@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import crc32c
+from sojourn import mesh
 from sojourn.control import Captured, DropObject, OpenObject, Restore, Restored, Seal, SealRefused, Unseal
 from sojourn.errors import ERROR_KINDS, InternalFailure, SojournError, Unavailable, error_from_fields
-from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
+from sojourn.frames import FLAG_FOLLOW, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log
 from sojourn.handoff.source import SourceHandoff, SourcePlan
@@ -27,7 +28,7 @@ from sojourn.workers.handoff_wire import HandoffWire, row_facts
 from sojourn.workers.host_move import MoveResult
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
-from sojourn.workers.records import frozen_record, record_origin
+from sojourn.workers.records import frozen_record
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -72,15 +73,13 @@ class SourceDriver:
         self._sealed_ns = 0
         self._past_boundary = False
         self._debt: Debt | None = None
-        self._notices: dict[NodeRun, bool] = {}
-        self.follow_run: NodeRun | None = None
-        self.owner_generation = 0
         self.forgotten = False
         self._steps: dict[type[Effect], Callable[[Any], None]] = {
             effects.SealObject: self._seal,
             effects.SendRestore: self._send_restore,
             effects.SendChunks: self._send_chunks,
             effects.WriteFence: self._write_fence,
+            effects.SendWithdrawn: self._send_withdrawn,
             effects.SendRelay: self._send_relay,
             effects.SendCutover: self._send_cutover,
             effects.SendFollow: self._send_follow,
@@ -159,8 +158,6 @@ class SourceDriver:
         self, body: bytes, header: RecordHeader, from_run: NodeRun | None, debt: Debt | None
     ) -> None:
         """See `Staging`. Before the boundary the hold owes the debt, after it the link to the target does."""
-        if self.follow_run is not None:
-            self._notice(body, header)
         if self._past_boundary:
             self._debt = debt
         else:
@@ -169,25 +166,6 @@ class SourceDriver:
         debt, self._debt = self._debt, None
         if debt is not None:
             debt.settle()
-
-    def _notice(self, body: bytes, header: RecordHeader) -> None:
-        """Tell the original sender the route once (B9.2), and for each request, so that it knows who has it."""
-        if header.flags & FLAG_MARKER:
-            return
-        origin = record_origin(body, header.record_at)
-        if origin == self._node.run:
-            return
-        if header.reply_route or origin not in self._notices:
-            self._notices[origin] = True
-            assert self.follow_run is not None
-            self._node.coordinator.following.notice(
-                origin,
-                self._held,
-                header,
-                self.follow_run,
-                self.plan.owner_generation,
-                self.owner_generation,
-            )
 
     # links --------------------------------------------------------------------------------------
 
@@ -450,9 +428,16 @@ class SourceDriver:
         held.worker = -1
 
     def _install_follow(self, effect: effects.InstallFollowRoute) -> None:
-        self.follow_run = effect.run
-        self.owner_generation = effect.owner_generation
-        self._node.coordinator.following.moved_away(self._held, effect.run, effect.owner_generation)
+        self._held.settle_debts()
+        self._node.coordinator.following.install(
+            self._held, effect.run, effect.owner_generation, self.plan.target
+        )
+
+    def _send_withdrawn(self, effect: effects.SendWithdrawn) -> None:
+        link = self._link_of(effect.connection)
+        if link is not None:
+            high, low = self.plan.identity.relocation_id
+            link.send_control(mesh.Withdrawn(high, low, self.plan.identity.attempt))
 
     def _remove_follow(self, effect: effects.RemoveFollowRoute) -> None:
         self._held.settle_debts()

@@ -413,11 +413,6 @@ class Supervisor(Member):
         """Tell a sender where its record was followed to (command 50, B9.2)."""
         self.coordinator.following.notice_passed_on(to, held, header)
 
-    def marker_taken(self, run: NodeRun, taken: mesh.MarkerTaken) -> None:
-        """The node that took a marker of this node in answers: its own, or one of its senders' (B9.4)."""
-        if not self.coordinator.following.own_marker_taken(taken.number):
-            super().marker_taken(run, taken)
-
     def run_ended(self, run: NodeRun) -> None:
         """A run ended for certain: moves to it end too."""
         super().run_ended(run)
@@ -446,6 +441,8 @@ class Supervisor(Member):
         """A control message from a peer."""
         if isinstance(message, mesh.HandoffTimes):
             self.coordinator.times_arrived(message)
+        elif isinstance(message, mesh.Withdrawn):
+            self.coordinator.withdrawn(message)
         else:
             super().on_control(link, message)
 

@@ -28,7 +28,7 @@ from sojourn.workers.handoff_wire import HandoffWire, row_facts
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.records import frame_of_record, frozen_record, marker_number, record_origin
-from sojourn.workers.source_driver import relocation_name
+from sojourn.workers.source_driver import SourceDriver, relocation_name
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -67,7 +67,6 @@ class TargetDriver:
         self._counted = False
         self._answer: asyncio.Future[Any]
         self._previous: LocalObject | None = None
-        self._own_marker: int | None = None
         self._early: list[Event] | None = []
         """What came before it was decided whether the attempt may start (B8.16)."""
         self.heir: TargetDriver | None = None
@@ -86,6 +85,9 @@ class TargetDriver:
             effects.OpenDispatch: self._open_dispatch,
             effects.DropTarget: self._drop,
             effects.DeliverRecords: self._deliver,
+            effects.SendFollow: self._send_follow,
+            effects.InstallFollowRoute: self._install_follow,
+            effects.RemoveFollowRoute: self._remove_follow,
             effects.FailHeld: self._fail_held,
             effects.ForgetHandoff: self._forget,
             Log: self._log,
@@ -199,23 +201,15 @@ class TargetDriver:
         held.place = Place.TARGET
         held.staging = self
         source = self.plan.identity.source
-        held.arrived_from = source
-        last = self._last_path()
-        if last is not None and (last != source or self._queued_towards(source)):
-            self._own_marker = node.coordinator.following.mark_own_path(held, last)
         previous = self._previous
+        followed = None
+        if previous is not None and isinstance(previous.staging, SourceDriver):
+            followed = previous.staging.plan.target
+        node.senders.staging_begun(held, source, followed, self._queued_towards(source))
         if previous is not None and previous.place is Place.CREATING and previous.waiting:
             waiting, previous.waiting = previous.waiting, None
             for body, header, debt in waiting:
                 node.router.to_object(held, body, header, debt, None)
-
-    def _last_path(self) -> NodeRun | None:
-        """Where this node's records to the object went until now, its follow route included."""
-        previous = self._previous
-        if previous is not None and previous.follow_run is not None:
-            return previous.follow_run
-        last = self._node.senders.last_run(self.held.key)
-        return None if last == self._node.run else last
 
     def _queued_towards(self, source: NodeRun) -> bool:
         """Records still wait for credit towards the source: its relay-ready would overtake them."""
@@ -392,11 +386,7 @@ class TargetDriver:
             node.count_object(self._worker, -1)
         self._chunks.clear()
         held.settle_debts()
-        behind, held.behind = held.behind, None
-        direct = [*effect.direct, *(entry[0] for entry in behind or ())]
-        for entry in behind or ():
-            if entry[2] is not None:
-                entry[2].settle()
+        direct = list(effect.direct)
         if effect.end_work:
             self._fail_held(effects.FailHeld(effect.relay, "Unavailable"))
         self._dispose(direct, effect.disposal)
@@ -412,14 +402,27 @@ class TargetDriver:
         if disposal is DirectDisposal.FOLLOW_TO_SOURCE:
             for body in direct:
                 node.coordinator.following.send_followed(held, body, self.plan.identity.source)
-        else:
-            self._fail_held(effects.FailHeld(tuple(direct), "Unavailable"))
+            return  # `InstallFollowRoute` comes next
+        self._fail_held(effects.FailHeld(tuple(direct), "Unavailable"))
+        node.senders.left_here(held.key)
         if node.router.objects.get(held.key) is held:
             previous = self._previous
             if previous is not None and previous.place in (Place.FOLLOW, Place.SOURCE):
                 node.router.objects[held.key] = previous
             else:
                 del node.router.objects[held.key]
+
+    def _send_follow(self, effect: effects.SendFollow) -> None:
+        for body in effect.records:
+            self._node.coordinator.following.send_followed(self.held, body, effect.run)
+
+    def _install_follow(self, effect: effects.InstallFollowRoute) -> None:
+        self._node.coordinator.following.install(self.held, effect.run, effect.owner_generation, effect.run)
+
+    def _remove_follow(self, effect: effects.RemoveFollowRoute) -> None:
+        objects = self._node.router.objects
+        if objects.get(self.held.key) is self.held and self.held.place is Place.FOLLOW:
+            del objects[self.held.key]
 
     def _deliver(self, effect: effects.DeliverRecords) -> None:
         for body in effect.records:

@@ -128,6 +128,8 @@ class StagingBegun(Event):
 
     run: NodeRun
     source: NodeRun
+    queued: bool = False
+    """Records of this node still wait here on their way to `source`, where the relay-ready would overtake them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +407,7 @@ class SenderPath(Machine):
         held: list[Any] = []
         if isinstance(state, LookingUp):
             last, held = state.last, state.held
-        if last is None or last.run in (event.run, event.source):
+        if last is None or last.run == event.run or (last.run == event.source and not event.queued):
             self._switch(here, held)
         else:
             until = now + self._marker_timeout_s
