@@ -28,6 +28,7 @@ __all__ = [
     "FLAG_ERROR",
     "FLAG_FOLLOW",
     "FLAG_INTENT",
+    "FLAG_LOOP",
     "FLAG_MARKER",
     "FLAG_REQUEST",
     "HOPS_MAX",
@@ -37,6 +38,7 @@ __all__ = [
     "KIND_RECORD",
     "KIND_REPLY",
     "LENGTH",
+    "LOOP_PACKET",
     "MARKER_PACKET",
     "RecordHeader",
     "ReplyHeader",
@@ -76,6 +78,10 @@ FLAG_ACTIVATE = 0x10
 FLAG_FOLLOW = 0x20
 """Sent on by a former owner (Message Follow, R10): not answered with another look-up at the sender."""
 
+FLAG_LOOP = 0x40
+"""A worker's own loop record: it comes back to that worker behind everything the worker sent to the object by
+way of its supervisor, and tells it that it may use the short way from mailbox to mailbox. Never handled."""
+
 FLAG_ERROR = 0x01
 """In a reply: the result bytes are an error (`sojourn.control.ErrorBody`)."""
 
@@ -84,6 +90,9 @@ HOPS_MAX = 8
 
 MARKER_PACKET = "sojourn.marker"
 """Reserved packet name of a path marker."""
+
+LOOP_PACKET = "sojourn.loop"
+"""Reserved packet name of a loop record."""
 
 _RECORD = struct.Struct(">BBBBQQQQHB")
 _REPLY = struct.Struct(">BBQQQB")

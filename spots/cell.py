@@ -59,16 +59,20 @@ class Cell:
         source: cached source block of its messages.
         move_to: where the object asked to move after this turn.
         closing: the end that waits for the running turn.
+        arrived: True for an object that came by a move: what was relayed goes before new messages.
+        loop: number of this worker's loop record that is out for the object, 0 for none.
         captured: the mailbox as it was captured, until the handoff is over.
     """
 
     __slots__ = (
+        "arrived",
         "captured",
         "closing",
         "host",
         "instance",
         "key",
         "listed",
+        "loop",
         "move_to",
         "object_generation",
         "owner_generation",
@@ -99,6 +103,8 @@ class Cell:
         self.queue: deque[Job] | None = None
         self.running: Job | None = None
         self.listed = False
+        self.arrived = False
+        self.loop = 0
         self.timers: dict[str, ActiveTimer] | None = None
         self.seal: Seal | None = None
         self.source: bytes | None = None

@@ -37,6 +37,7 @@ from sojourn.spots.making import Making
 from sojourn.spots.moving import Moving
 from sojourn.spots.origin import Origin
 from sojourn.spots.outbox import Outbox
+from sojourn.spots.outside import Outside
 from sojourn.spots.ports import Clock, LoopClock, Port, within
 from sojourn.spots.references import NodeName, node_name
 from sojourn.spots.scheduler import Scheduler
@@ -107,6 +108,7 @@ class ObjectHost:
             port.fatal,
         )
         self.acceptance = Acceptance()
+        self.outside = Outside(self)
         self.timers = Timers(self)
         self.making = Making(self)
         self.moving = Moving(self)
@@ -124,6 +126,10 @@ class ObjectHost:
         """
         header = frames.parse_record_header(body)
         cell = self.cells.get(header.key)
+        if header.flags & frames.FLAG_LOOP:
+            self.port.grant(1, len(body))
+            self.outside.came_back(cell, header, body)
+            return
         if cell is None:
             name = describe_key(header.key)
             self._refuse(header, body, NotFound(f"{name} is not in this worker", object_id=name))

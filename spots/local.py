@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import InvalidOperation, TypeMismatch, Unavailable
 from sojourn.ids import ObjectKey, describe_key
-from sojourn.spots.cell import Cell, Phase
+from sojourn.spots.cell import Cell
 from sojourn.spots.jobs import LocalCall
 from sojourn.spots.turns import Job, current_turn
 
@@ -57,8 +57,9 @@ class LocalSender:
             _refuse_cycle(turn, key)
         cell = host.cells.get(key)
         outbox = host.outbox
-        if cell is None or cell.phase > Phase.OPEN:
+        if cell is None or not host.outside.reaches(cell):
             self._check_admission(turn)
+            host.outside.sent(key)
             source = None if turn is None else turn.cell.message_source
             return await outbox.request(reference, handler, args, kwargs, source, turn)
         if outbox.closed:
@@ -123,8 +124,9 @@ class LocalSender:
         if turn is not None and turn.ended:
             raise _turn_over(turn)
         cell = self._host.cells.get(reference.key)
-        if cell is None or cell.phase > Phase.OPEN:
+        if cell is None or not self._host.outside.reaches(cell):
             self._check_admission(turn)
+            self._host.outside.sent(reference.key)
             return turn, None
         return turn, cell
 

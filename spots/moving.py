@@ -159,6 +159,7 @@ class Moving:
             cell = host.making.new_cell(
                 record, message.key, message.object_generation, message.owner_generation
             )
+            cell.arrived = True
         except SojournError as error:
             self._restored(message, error)
             return

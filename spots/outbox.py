@@ -64,7 +64,7 @@ class Outbox:
         self.codec = PayloadCodec(bound, self.settings.allow_pickle)
         self.references = References(bound)
         self.pending = PendingRequests(clock, slot, self._forget)
-        self._node_source = origin.node_source()
+        self.node_source = origin.node_source()
         self._loop = asyncio.get_running_loop()
         self.default_timeout_s = self.settings.request_timeout_ms / 1000
         self.closed: SojournError | None = None
@@ -200,7 +200,7 @@ class Outbox:
     ) -> tuple[bytes, bytes]:
         """The two halves of a frozen record, around the route fence that is left out."""
         head = encode_record_head(
-            self._node_source if source is None else source,
+            self.node_source if source is None else source,
             deadline_ms,
             self.pending.operation_high,
             operation_low,

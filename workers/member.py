@@ -373,7 +373,7 @@ class Member:
             )
         elif header.flags & frames.FLAG_MARKER:
             self._refuse_marker(record_origin(body, header.record_at), marker_number(body))
-        else:
+        elif not header.flags & frames.FLAG_LOOP:
             self.count("dead_letters")
             self.log("dead_letter", "warning", object_id=describe_key(header.key), reason=str(error))
 

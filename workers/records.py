@@ -43,6 +43,8 @@ def frame_of_record(record: bytes, kind: int, key: bytes, flags: int = 0, hops: 
         flags |= frames.FLAG_REQUEST
     if fields.packet_name == frames.MARKER_PACKET:
         flags |= frames.FLAG_MARKER
+    elif fields.packet_name == frames.LOOP_PACKET:
+        flags |= frames.FLAG_LOOP
     return frames.record_frame(
         flags,
         hops,
