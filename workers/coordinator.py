@@ -50,7 +50,10 @@ from sojourn.workers.target_driver import TargetDriver
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
 
-__all__ = ["Coordinator"]
+__all__ = ["NOT_HERE", "Coordinator"]
+
+NOT_HERE = "not here"
+"""Phase of the error that says that this node does not hold the object (any more)."""
 
 _COMMAND_AT = 3
 _RELOCATION_AT = 5
@@ -97,24 +100,34 @@ class Coordinator:
         """
         held = self._node.router.objects.get(key)
         if held is None or held.place not in (Place.ACTIVE, Place.SOURCE):
-            raise InvalidOperation(f"{describe_key(key)} is not on this node", object_id=describe_key(key))
+            raise _not_here(key)
         return await self._share(held, to, None, self._node.loop.time() + deadline_s)
 
     async def move_unit(self, held: LocalObject, version: int, deadline: float) -> MoveResult:
-        """Move one unit of a host move (B10.3)."""
+        """Move one unit of a host move (B10.3); one that has left meanwhile has moved."""
         try:
             return await self._share(held, None, version, deadline)
         except SojournError as error:
+            if error.phase == NOT_HERE:
+                return MoveResult("moved")
             return MoveResult("failed", "RelocationFailed", str(error))
 
     async def _share(
         self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
     ) -> MoveResult:
-        task = self._moving.get(held.key)
-        if task is None:
-            task = self._node.loop.create_task(self._move(held, to, version, deadline))
-            self._moving[held.key] = task
-            task.add_done_callback(lambda _: self._moving.pop(held.key, None))
+        """Share the move under way if it goes where this caller wants; else start one when that is over."""
+        while True:
+            if self._node.router.objects.get(held.key) is not held or held.place is Place.FOLLOW:
+                raise _not_here(held.key)
+            under_way = self._moving.get(held.key)
+            if under_way is None:
+                break
+            result = await asyncio.shield(under_way)
+            if to is None or result.target.encode("utf-8", "surrogateescape") == to:
+                return result
+        task = self._node.loop.create_task(self._move(held, to, version, deadline))
+        self._moving[held.key] = task
+        task.add_done_callback(lambda _: self._moving.pop(held.key, None))
         return await asyncio.shield(task)
 
     async def _move(
@@ -140,7 +153,7 @@ class Coordinator:
         except SojournError as error:
             return MoveResult("failed", "TargetUnavailable", str(error))
         if driver is None:
-            return MoveResult("failed", "RelocationFailed", f"{describe_key(held.key)} changed meanwhile")
+            raise _not_here(held.key)
         if link.closing or held.place is not Place.ACTIVE:
             self.source_forgotten(driver)
             return MoveResult("failed", "TargetUnavailable", f"the link to {target.run} broke")
@@ -470,6 +483,12 @@ class Coordinator:
         """A target has nothing left to remember."""
         self.targets.pop(driver.plan.identity, None)
         self._relays.pop(_relocation_bytes(driver.plan.identity), None)
+
+
+def _not_here(key: ObjectKey) -> InvalidOperation:
+    """The answer that makes a caller look for the object's owner again."""
+    name = describe_key(key)
+    return InvalidOperation(f"{name} is not on this node", object_id=name, phase=NOT_HERE)
 
 
 def _relocation_bytes(identity: HandoffIdentity) -> bytes:

@@ -34,7 +34,7 @@ BLOCKED_REASONS = (
 _STOPS = ("TargetUnavailable", "StoreUnavailable", "ShutdownRequested", "DeadlineExceeded")
 """What stops later batches (B10.3)."""
 
-CONCURRENT_UNITS = 64
+CONCURRENT_UNITS = 8
 """Units of a batch moved at a time. It paces the work; the in-flight budgets pace the bytes (R5.4)."""
 
 
