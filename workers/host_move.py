@@ -114,12 +114,16 @@ class HostMove:
 
     def units(self) -> list[LocalObject]:
         """Everything here that a host move has to move: Actors first, then Instance Spots (B10.3)."""
-        held = [
-            unit
-            for unit in self._objects.values()
-            if unit.place in (Place.ACTIVE, Place.SOURCE) and unit.follow_run is None
-        ]
+        held = [unit for unit in self._objects.values() if self._is_here(unit)]
         return sorted(held, key=lambda unit: unit.kind == ObjectKind.INSTANCE_SPOT)
+
+    def _is_here(self, unit: LocalObject) -> bool:
+        """Not moved away: neither by this operation nor, meanwhile, by a move of its own."""
+        return (
+            unit.place in (Place.ACTIVE, Place.SOURCE)
+            and unit.follow_run is None
+            and self._objects.get(unit.key) is unit
+        )
 
     async def _run(self, version: int, deadline: float) -> HostRelocation:
         self._set_state(HostState.RELOCATING)
@@ -156,6 +160,8 @@ class HostMove:
 
         async def mover() -> None:
             for unit in units:
+                if not self._is_here(unit):
+                    continue
                 if result.reason in _STOPS:
                     outcome = MoveResult("failed", result.reason, "the operation was stopped")
                 elif self.shutting_down:
@@ -175,6 +181,8 @@ class HostMove:
             result.moved += 1
             if outcome.interruption_ns:
                 result.interruptions_ns.append(outcome.interruption_ns)
+            return
+        if not self._is_here(unit):
             return
         stays.add(unit.key)
         ended = "in doubt" if outcome.outcome == "in_doubt" else outcome.outcome

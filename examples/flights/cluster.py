@@ -54,7 +54,7 @@ class ClusterFleet:
             outcome=result.outcome,
             reason=result.reason,
             moved=result.moved,
-            stayed=tuple(Move(unit.outcome, unit.reason) for unit in result.stayed),
+            stayed=tuple(Move(unit.outcome, f"{unit.reason}: {unit.detail}") for unit in result.stayed),
             interruptions_s=tuple(ns / 1e9 for ns in result.interruptions_ns),
             took_s=took_s,
         )

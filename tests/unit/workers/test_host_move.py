@@ -1,0 +1,151 @@
+"""Emptying a node: what is moved, what counts as staying, who shares the operation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from sojourn.errors import InvalidOperation
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind
+from sojourn.rows import HostState
+from sojourn.workers.host_move import HostMove, MoveResult, check_mode
+from sojourn.workers.objects import LocalObject, Place
+
+ELSEWHERE = NodeRun(b"node-1", 7)
+MOVED = MoveResult("moved", interruption_ns=1_000)
+
+
+def make_objects(*keys: bytes) -> dict[ObjectKey, LocalObject]:
+    return {
+        key: LocalObject(
+            key, ObjectKind.ACTOR if key.startswith(b"a") else ObjectKind.INSTANCE_SPOT, "T", Place.ACTIVE
+        )
+        for key in keys
+    }
+
+
+class Node:
+    """A node that moves by a given function and writes down what it was asked."""
+
+    def __init__(
+        self, objects: dict[ObjectKey, LocalObject], move: Callable[[LocalObject], Awaitable[MoveResult]]
+    ) -> None:
+        self.objects = objects
+        self.asked: list[bytes] = []
+        self.states: list[HostState] = []
+        self._move = move
+        self.host_move = HostMove(objects, self._move_unit, self.states.append)
+
+    async def _move_unit(self, unit: LocalObject, version: int, deadline: float) -> MoveResult:
+        self.asked.append(unit.key)
+        return await self._move(unit)
+
+
+async def leave(unit: LocalObject) -> MoveResult:
+    await asyncio.sleep(0)
+    unit.place, unit.follow_run = Place.SOURCE, ELSEWHERE
+    return MOVED
+
+
+async def test_everything_leaves_actors_first() -> None:
+    node = Node(make_objects(b"s1", b"a1", b"s2", b"a2"), leave)
+    result = await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0)
+    assert (result.outcome, result.reason, result.moved, result.stayed) == ("Relocated", "", 4, [])
+    assert result.interruptions_ns == [1_000] * 4
+    assert {*node.asked[:2]} == {b"a1", b"a2"}
+    assert node.states == [HostState.RELOCATING, HostState.RELOCATED]
+
+
+async def test_what_moved_away_by_itself_does_not_stay() -> None:
+    objects = make_objects(b"s1", b"s2", b"s3")
+
+    async def move(unit: LocalObject) -> MoveResult:
+        if unit.key == b"s1":  # its own move ended meanwhile
+            await leave(unit)
+            return MoveResult("failed", "RelocationFailed", "changed meanwhile")
+        if unit.key == b"s2":  # it was dropped meanwhile
+            del objects[unit.key]
+            return MoveResult("failed", "RelocationFailed", "changed meanwhile")
+        return await leave(unit)
+
+    result = await Node(objects, move).host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0)
+    assert (result.outcome, result.moved, result.stayed) == ("Relocated", 1, [])
+
+
+async def test_a_bad_unit_stops_no_other_and_is_named() -> None:
+    async def move(unit: LocalObject) -> MoveResult:
+        if unit.key == b"s2":
+            return MoveResult("failed", "StateIncompatible", "attribute socket")
+        return await leave(unit)
+
+    node = Node(make_objects(b"s1", b"s2", b"s3"), move)
+    result = await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0)
+    assert (result.outcome, result.reason, result.moved) == ("Blocked", "StateIncompatible", 2)
+    (stayed,) = result.stayed
+    assert (stayed.object, stayed.outcome, stayed.reason, stayed.detail) == (
+        "spot '2'",
+        "failed",
+        "StateIncompatible",
+        "attribute socket",
+    )
+    assert node.states[-1] is HostState.SERVING
+
+
+async def test_no_target_stops_later_batches() -> None:
+    async def move(unit: LocalObject) -> MoveResult:
+        return MoveResult("failed", "TargetUnavailable", "all cordoned")
+
+    node = Node(make_objects(b"a1", b"s1"), move)
+    result = await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0)
+    assert (result.outcome, result.reason) == ("Blocked", "TargetUnavailable")
+    assert node.asked == [b"a1"]
+
+
+async def test_an_unknown_outcome_is_said_in_the_words_of_a_single_move() -> None:
+    async def move(unit: LocalObject) -> MoveResult:
+        return MoveResult("in_doubt", "StoreUnavailable")
+
+    node = Node(make_objects(b"s1"), move)
+    result = await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0)
+    assert [unit.outcome for unit in result.stayed] == ["in doubt"]
+
+
+async def test_the_same_operation_is_shared_and_another_is_refused() -> None:
+    gate = asyncio.Event()
+
+    async def move(unit: LocalObject) -> MoveResult:
+        await gate.wait()
+        return await leave(unit)
+
+    node = Node(make_objects(b"s1"), move)
+    first = asyncio.create_task(node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0))
+    await asyncio.sleep(0)
+    shared = asyncio.create_task(node.host_move.relocate(HostState.RELOCATING, "PlannedMaintenance", 1, 30.0))
+    other = await node.host_move.relocate(HostState.RELOCATING, "RollingUpdate", 2, 30.0)
+    assert (other.outcome, other.reason) == ("Blocked", "OperationInProgress")
+    await asyncio.sleep(0)
+    first.cancel()  # a cancelled caller ends only its own wait
+    gate.set()
+    assert (await shared).outcome == "Relocated"
+    assert node.asked == [b"s1"]
+
+
+@pytest.mark.parametrize("state", [HostState.PREPARING, HostState.DRAINING, HostState.STOPPED])
+async def test_only_a_ready_node_is_emptied(state: HostState) -> None:
+    node = Node(make_objects(b"s1"), leave)
+    result = await node.host_move.relocate(state, "PlannedMaintenance", 1, 30.0)
+    assert (result.outcome, result.reason) == ("Blocked", "RuntimeNotReady")
+
+
+def test_modes_and_versions_that_do_not_fit_are_refused() -> None:
+    assert check_mode("PlannedMaintenance", None, 3) == 3
+    assert check_mode("RollingUpdate", 4, 3) == 4
+    for mode, version in [
+        ("PlannedMaintenance", 4),
+        ("RollingUpdate", None),
+        ("RollingUpdate", 3),
+        ("Move", None),
+    ]:
+        with pytest.raises(InvalidOperation):
+            check_mode(mode, version, 3)
