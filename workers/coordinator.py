@@ -182,6 +182,7 @@ class Coordinator:
         node = self._node
         async with asyncio.timeout_at(deadline - self.options.seal_time_min_s):
             await node.connect(target.run)
+            await node.retention.room()
             await self.budget.wait_room(target.run)
             await self.following.own_marker_back(held)
         link = node.links.get(target.run)

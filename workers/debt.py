@@ -5,9 +5,10 @@ Owns the pairing of a record with its origin's credit. Who waits for what is els
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
-__all__ = ["STAGED_OCTETS_MAX", "Creditor", "Debt"]
+__all__ = ["STAGED_OCTETS_MAX", "Creditor", "Debt", "Retention"]
 
 STAGED_OCTETS_MAX = 1024 * 1024
 """Octets of records a moving object may hold before their senders are held back: what is relayed at the
@@ -34,3 +35,44 @@ class Debt:
     def settle(self) -> None:
         """Give the credit back."""
         self._creditor.give_back(1, self._octets)
+
+
+class Retention:
+    """What a node keeps for objects that cannot take it now: queues before workers, holds, temporary queues,
+    payloads (B5.3). Above its limit nobody gets credit before his record has left, and no move starts.
+
+    Args:
+        limit: option `max_retained_bytes`.
+    """
+
+    __slots__ = ("_limit", "_waiters", "octets")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiters: list[asyncio.Future[None]] = []
+        self.octets = 0
+
+    @property
+    def over(self) -> bool:
+        """More is kept than the limit."""
+        return self.octets > self._limit
+
+    def keep(self, octets: int) -> None:
+        """Octets are kept from now on."""
+        self.octets += octets
+
+    def free(self, octets: int) -> None:
+        """They are not any more."""
+        self.octets -= octets
+        if self._waiters and not self.over:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def room(self) -> None:
+        """Wait until the node keeps no more than its limit."""
+        while self.over:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sojourn import frames
 from sojourn.frames import FLAG_REQUEST, RecordHeader
 from sojourn.ids import NodeRun
-from sojourn.workers.debt import Debt
+from sojourn.workers.debt import Debt, Retention
 from sojourn.workers.records import record_origin
 
 __all__ = ["WAITING_OCTETS_MAX", "RunningRequest", "WorkerLane", "request_error"]
@@ -42,10 +42,13 @@ class WorkerLane:
     starts. Without credit it waits here; whatever comes later waits behind it.
     """
 
-    __slots__ = ("_send", "credit", "running", "waiting", "waiting_octets")
+    __slots__ = ("_retention", "_send", "credit", "running", "waiting", "waiting_octets")
 
-    def __init__(self, send: Callable[[bytes], object], credit: int) -> None:
+    def __init__(
+        self, send: Callable[[bytes], object], credit: int, retention: Retention | None = None
+    ) -> None:
         self._send = send
+        self._retention = Retention(WAITING_OCTETS_MAX) if retention is None else retention
         self.credit = credit
         self.waiting: deque[_Waiting] = deque()
         self.waiting_octets = 0
@@ -56,8 +59,8 @@ class WorkerLane:
         if self.credit > 0 and not self.waiting:
             self._hand_over(body, header, debt)
             return
-        self.waiting_octets += len(body)
-        if debt is not None and self.waiting_octets <= WAITING_OCTETS_MAX:
+        self._wait(len(body))
+        if debt is not None and self.waiting_octets <= WAITING_OCTETS_MAX and not self._retention.over:
             debt.settle()
             debt = None
         self.waiting.append((body, header, debt))
@@ -78,8 +81,12 @@ class WorkerLane:
             if header is None:
                 self._send(body)
             else:
-                self.waiting_octets -= len(body)
+                self._wait(-len(body))
                 self._hand_over(body, header, debt)
+
+    def _wait(self, octets: int) -> None:
+        self.waiting_octets += octets
+        self._retention.keep(octets) if octets > 0 else self._retention.free(-octets)
 
     def _hand_over(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         self.credit -= 1
@@ -102,7 +109,7 @@ class WorkerLane:
         kept: deque[_Waiting] = deque()
         for body, header, debt in self.waiting:
             if header is not None and header.key == key:
-                self.waiting_octets -= len(body)
+                self._wait(-len(body))
                 self._hand_over(body, header, debt)
             else:
                 kept.append((body, header, debt))
@@ -118,7 +125,7 @@ class WorkerLane:
         """The worker is gone: what never reached it, and the requests it did not answer."""
         waiting = list(self.waiting)
         self.waiting.clear()
-        self.waiting_octets = 0
+        self._wait(-self.waiting_octets)
         running = [
             (NodeRun(rid, generation), route, request)
             for (rid, generation, route), request in self.running.items()

@@ -12,7 +12,7 @@ from typing import Protocol
 from sojourn.frames import RecordHeader
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, key_id
 from sojourn.wire import fast_record
-from sojourn.workers.debt import STAGED_OCTETS_MAX, Debt
+from sojourn.workers.debt import STAGED_OCTETS_MAX, Debt, Retention
 
 __all__ = ["Arrival", "LocalObject", "Place", "Staging", "route_fence"]
 
@@ -92,19 +92,21 @@ class LocalObject:
             self.key, self.kind, object_generation, run, owner_generation, lease_generation
         )
 
-    def owe(self, debt: Debt | None, octets: int) -> None:
+    def owe(self, debt: Debt | None, octets: int, retention: Retention) -> None:
         """A handoff took a record in: its credit goes back now, or with `settle_debts` when much is held."""
         self._staged_octets += octets
+        retention.keep(octets)
         if debt is None:
             return
-        if self._staged_octets <= STAGED_OCTETS_MAX:
+        if self._staged_octets <= STAGED_OCTETS_MAX and not retention.over:
             debt.settle()
         else:
             self._debts.append(debt)
 
-    def settle_debts(self) -> None:
+    def settle_debts(self, retention: Retention) -> None:
         """The handoff let go of what it held: everybody may send again."""
         debts, self._debts = self._debts, []
+        retention.free(self._staged_octets)
         self._staged_octets = 0
         for debt in debts:
             debt.settle()

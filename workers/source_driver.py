@@ -161,7 +161,7 @@ class SourceDriver:
         if self._past_boundary:
             self._debt = debt
         else:
-            self._held.owe(debt, len(body))
+            self._held.owe(debt, len(body), self._node.retention)
         self.handle(events.RecordArrived(body))
         debt, self._debt = self._debt, None
         if debt is not None:
@@ -228,6 +228,7 @@ class SourceDriver:
         """A piece of the payload came from the worker; it is kept whole in memory (R4.2.1)."""
         if len(chunk) or not last:
             self._chunks.append(bytes(chunk))
+            self._node.retention.keep(len(chunk))
         if last and not self._chunks_complete.done():
             self._chunks_complete.set_result(None)
 
@@ -294,7 +295,7 @@ class SourceDriver:
 
     def _send_cutover(self, effect: effects.SendCutover) -> None:
         self._past_boundary = True
-        self._held.settle_debts()
+        self._held.settle_debts(self._node.retention)
         link = self._link_of(effect.connection)
         if link is not None:
             link.send_contract(
@@ -361,7 +362,7 @@ class SourceDriver:
         held = self._held
         held.place = Place.ACTIVE
         held.staging = None
-        held.settle_debts()
+        held.settle_debts(self._node.retention)
         self._deliver(effects.DeliverRecords(records))
 
     async def _restore_elsewhere(self, records: tuple[bytes, ...]) -> Event:
@@ -418,6 +419,7 @@ class SourceDriver:
             lane.forget_object(self._held.key)
 
     def _release_payload(self, effect: effects.ReleasePayload) -> None:
+        self._node.retention.free(sum(map(len, self._chunks)))
         self._chunks = []
 
     def _drop_object(self, effect: effects.DropObject) -> None:
@@ -428,7 +430,7 @@ class SourceDriver:
         held.worker = -1
 
     def _install_follow(self, effect: effects.InstallFollowRoute) -> None:
-        self._held.settle_debts()
+        self._held.settle_debts(self._node.retention)
         self._node.coordinator.following.install(
             self._held, effect.run, effect.owner_generation, self.plan.target
         )
@@ -440,7 +442,7 @@ class SourceDriver:
             link.send_control(mesh.Withdrawn(high, low, self.plan.identity.attempt))
 
     def _remove_follow(self, effect: effects.RemoveFollowRoute) -> None:
-        self._held.settle_debts()
+        self._held.settle_debts(self._node.retention)
         objects = self._node.router.objects
         if objects.get(self._held.key) is self._held:
             del objects[self._held.key]

@@ -36,7 +36,7 @@ from sojourn.options import Options
 from sojourn.rows import HostState, NodeDescriptor, RowState, TypeSupport
 from sojourn.workers.coordinator import Coordinator
 from sojourn.workers.creation import Creation
-from sojourn.workers.debt import Debt
+from sojourn.workers.debt import Debt, Retention
 from sojourn.workers.host_move import HostMove
 from sojourn.workers.lanes import WorkerLane, request_error
 from sojourn.workers.lease_keeper import boot_ns
@@ -119,6 +119,7 @@ class Supervisor(Member):
         self.application_version = 0
         self.object_counts: dict[int, int] = {}
         self.creditors = [WorkerCreditor(self, worker) for worker in range(self.workers)]
+        self.retention = Retention(self.options.max_retained_bytes)
         self.creation = Creation(self)
         self.coordinator = Coordinator(self)
         self.operations = Operations(self)
@@ -266,7 +267,9 @@ class Supervisor(Member):
 
     def _on_worker_ready(self, worker: int, ready: WorkerReady) -> None:
         """A worker was welcomed: its lane is open."""
-        self.lanes[worker] = WorkerLane(lambda body: self.pool.send(worker, body), self._permits())
+        self.lanes[worker] = WorkerLane(
+            lambda body: self.pool.send(worker, body), self._permits(), self.retention
+        )
         self.object_counts[worker] = 0
 
     def _on_worker_frame(self, worker: int, body: bytes) -> None:

@@ -142,7 +142,7 @@ class TargetDriver:
         self, body: bytes, header: RecordHeader, from_run: NodeRun | None, debt: Debt | None
     ) -> None:
         """See `Staging`. Markers are answered as they are taken in (B9.4), and not kept."""
-        self.held.owe(debt, len(body))
+        self.held.owe(debt, len(body), self._node.retention)
         if header.flags & FLAG_MARKER:
             self._answer_marker(body, header)
             return
@@ -244,6 +244,7 @@ class TargetDriver:
     def _store_chunk(self, effect: effects.StoreChunk) -> None:
         chunk = bytes(effect.data)
         self._chunks[effect.offset] = chunk
+        self._node.retention.keep(len(chunk))
         self._checksum = crc32c.crc32c(chunk, self._checksum)
         if self._restoring:
             self._node.pool.send_bulk(self._worker, self.number, False, chunk)
@@ -277,6 +278,10 @@ class TargetDriver:
             node.pool.send_bulk(self._worker, self.number, False, chunk)
         self._answer = answer
 
+    def _clear_chunks(self) -> None:
+        self._node.retention.free(sum(map(len, self._chunks.values())))
+        self._chunks.clear()
+
     def _compare_chunk(self, effect: effects.CompareChunk) -> None:
         if self._chunks.get(effect.offset) != bytes(effect.data):
             self.handle(events.ChunkDiffered())
@@ -297,7 +302,7 @@ class TargetDriver:
             return
         self.held.worker = self._worker
         self._node.pool.send_bulk(self._worker, self.number, True, b"")
-        self._chunks.clear()
+        self._clear_chunks()
         self._ask(self._restored(self._answer))
 
     async def _restored(self, answer: Awaitable[Any]) -> Event:
@@ -349,7 +354,7 @@ class TargetDriver:
         held.place = Place.ACTIVE
         held.staging = None
         held.noticed = None
-        held.settle_debts()
+        held.settle_debts(self._node.retention)
         if self._worker not in node.object_counts:
             self._ask(self._failed_to_open())
             return
@@ -384,8 +389,8 @@ class TargetDriver:
         if self._counted:
             self._counted = False
             node.count_object(self._worker, -1)
-        self._chunks.clear()
-        held.settle_debts()
+        self._clear_chunks()
+        held.settle_debts(self._node.retention)
         direct = list(effect.direct)
         if effect.end_work:
             self._fail_held(effects.FailHeld(effect.relay, "Unavailable"))
