@@ -46,6 +46,18 @@ def test_a_users_names_do_not_clash(
     assert run([installed(kind), "program.py"], tmp_path) == "sojourn.store sojourn.workers\n"
 
 
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_example_runs_beside_files_of_those_names(
+    kind: str, installed: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Supervisors and workers are processes of their own, and start in the user's folder."""
+    for name in TAKEN_NAMES:
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the user was imported')\n")
+    shutil.copy(ROOT / "examples" / "example.py", tmp_path)
+    assert run([installed(kind), "example.py"], tmp_path).splitlines()[0] == "3"
+
+
 def test_wheel_puts_one_name_at_the_top(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
