@@ -264,6 +264,7 @@ class Member:
     async def _keep_refreshing(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_S)
+            self.senders.sweep()
             try:
                 await self._refresh()
             except SojournError as error:

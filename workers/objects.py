@@ -77,9 +77,9 @@ class LocalObject:
         self.follow_run: NodeRun | None = None
         self.guarded = False
         """This node's own marker may be out: ask the sending side before taking a record (B9.4)."""
-        self._debts: list[Debt] = []
+        self._debts: list[Debt] | None = None
         self._staged_octets = 0
-        self.noticed: set[NodeRun] | None = None
+        self.noticed: tuple[NodeRun, ...] | None = None
         """Senders that were already told the object's route."""
 
     def settle(
@@ -100,24 +100,24 @@ class LocalObject:
             return
         if self._staged_octets <= STAGED_OCTETS_MAX and not retention.over:
             debt.settle()
+        elif self._debts is None:
+            self._debts = [debt]
         else:
             self._debts.append(debt)
 
     def settle_debts(self, retention: Retention) -> None:
         """The handoff let go of what it held: everybody may send again."""
-        debts, self._debts = self._debts, []
+        debts, self._debts = self._debts, None
         retention.free(self._staged_octets)
         self._staged_octets = 0
-        for debt in debts:
+        for debt in debts or ():
             debt.settle()
 
     def notice_once(self, run: NodeRun) -> bool:
         """True the first time `run` is to be told about the object's route."""
-        if self.noticed is None:
-            self.noticed = set()
-        if run in self.noticed:
+        if self.noticed is not None and run in self.noticed:
             return False
-        self.noticed.add(run)
+        self.noticed = (run,) if self.noticed is None else (*self.noticed, run)
         return True
 
 

@@ -412,6 +412,14 @@ class SenderPaths:
         entry.timer = None
         self._handle(entry, DeadlineReached())
 
+    def sweep(self) -> None:
+        """Forget the paths nobody used for longer than they matter: cache age plus follow duration (B9.1)."""
+        old = self._loop.time() - self._cache_age_s - self._follow_s
+        for entry in list(self._entries.values()):
+            route = entry.route
+            if route is not None and route.learned_at < old and entry.path.current is not None:
+                self._handle(entry, machine.RouteExpired(route.learned_at + self._cache_age_s))
+
     def close(self) -> None:
         """Cancel every timer."""
         for entry in self._entries.values():
