@@ -90,7 +90,7 @@ class Outstanding(NamedTuple):
 class PathEntry:
     """The path from this node to one object: the machine that keeps its order, and what the cache knows."""
 
-    __slots__ = ("header", "key", "path", "route", "timer", "timer_at")
+    __slots__ = ("header", "key", "marker", "path", "route", "timer", "timer_at")
 
     def __init__(self, key: ObjectKey, header: RecordHeader | None, path: machine.SenderPath) -> None:
         self.key = key
@@ -100,6 +100,7 @@ class PathEntry:
         self.path = path
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at = 0.0
+        self.marker = 0
 
 
 class SenderPaths:
@@ -360,6 +361,7 @@ class SenderPaths:
                 self._exits.log(effect.name, effect.level, object_id=describe_key(entry.key), **effect.fields)
         self._arm(entry)
         if marked and not entry.path.marker_out:
+            self._markers.pop(entry.marker, None)
             self._exits.marker_ended()
 
     def _send_on(self, entry: PathEntry, effect: machine.SendOn) -> None:
@@ -385,7 +387,9 @@ class SenderPaths:
             self._exits.fail_record(body, header, effect.reason)
 
     def _send_marker(self, entry: PathEntry, effect: machine.SendMarker) -> None:
+        self._markers.pop(entry.marker, None)
         self._markers[effect.marker_id] = entry
+        entry.marker = effect.marker_id
         kind = entry.route.kind if entry.route is not None else ObjectKind.INSTANCE_SPOT
         if not self._exits.send_marker(effect.run, entry.key, kind, effect.marker_id):
             self._loop.call_soon(self._marker_failed, entry, effect.marker_id)
