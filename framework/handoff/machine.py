@@ -28,6 +28,7 @@ __all__ = [
     "Machine",
     "Reasons",
     "Rule",
+    "Same",
     "State",
     "on",
 ]
@@ -68,6 +69,10 @@ class State:
         data = {name: getattr(self, name) for name in _shared_fields(type(self), kind)}
         data.update(changes)
         return kind(**data)
+
+
+class Same(State):
+    """In `on(..., to=...)`: the state in which the event came."""
 
 
 _shared: dict[tuple[type[State], type[State]], tuple[str, ...]] = {}
@@ -122,11 +127,15 @@ _IGNORED = Rule(lambda *_: None, frozenset())
 def on(
     event: type[Event], *states: type[State], to: Iterable[type[State]] = ()
 ) -> Callable[[_Method], _Method]:
-    """Register a method for `event` in `states`. `to` lists where it may lead; empty = it stays."""
+    """Register a method for `event` in `states`. `to` lists where it may lead, `Same` for the state itself;
+    empty = it stays."""
+    goals = tuple(to)
 
     def register(method: _Method) -> _Method:
         cells: list[Any] = method.__dict__.setdefault("_cells", [])
-        cells.extend((state, event, frozenset(to)) for state in states)
+        cells.extend(
+            (state, event, frozenset(state if goal is Same else goal for goal in goals)) for state in states
+        )
         return method
 
     return register

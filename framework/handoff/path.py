@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from sojourn.handoff.machine import DeadlineReached, Effect, Event, Ignored, Machine, Reasons, State, on
+from sojourn.handoff.machine import DeadlineReached, Effect, Event, Ignored, Machine, Reasons, Same, State, on
 from sojourn.ids import NodeRun
 
 __all__ = [
@@ -441,7 +441,7 @@ class SenderPath(Machine):
 
     # losses
 
-    @on(PathLost, OnPath, StalePath, to=(OnPath, StalePath, NoPath))
+    @on(PathLost, OnPath, StalePath, to=(Same, NoPath))
     def _path_lost(self, state: OnPath | StalePath, event: PathLost, now: float) -> None:
         if event.run == state.route.run:
             self.state = NoPath()

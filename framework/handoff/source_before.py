@@ -42,7 +42,7 @@ from sojourn.handoff.events import (
     TargetRunGone,
     WorkerLost,
 )
-from sojourn.handoff.machine import DeadlineReached, on
+from sojourn.handoff.machine import DeadlineReached, Same, on
 from sojourn.handoff.source_after import SourceAfter
 from sojourn.handoff.source_states import (
     Abandoning,
@@ -185,7 +185,7 @@ class SourceBefore(SourceAfter):
         DeadlineReached,
         SourcePaused,
         TargetRestoring,
-        to=(SourcePaused, TargetRestoring, Restoring, FenceWriting),
+        to=(Same, Restoring, FenceWriting),
     )
     def _out_of_time(self, state: Paused, event: DeadlineReached, now: float) -> None:
         if now >= state.gives_up_at:

@@ -32,7 +32,7 @@ from sojourn.handoff.events import (
     RowRead,
     RowReadFailed,
 )
-from sojourn.handoff.machine import DeadlineReached, on
+from sojourn.handoff.machine import DeadlineReached, Same, on
 from sojourn.handoff.target_staging import TargetStaging
 from sojourn.handoff.target_states import (
     Committing,
@@ -153,7 +153,7 @@ class TargetCommit(TargetStaging):
         else:
             self._write(state)
 
-    @on(DeadlineReached, OwnerWriting, OwnerChecking, to=(OwnerWriting, OwnerChecking, TargetRemoved))
+    @on(DeadlineReached, OwnerWriting, OwnerChecking, to=(Same, TargetRemoved))
     def _out_of_time(self, state: Committing, event: DeadlineReached, now: float) -> None:
         if now >= state.ends_at:
             self._unconfirmed(state)
@@ -216,15 +216,9 @@ class TargetCommit(TargetStaging):
     ) -> None:
         self._do(DeliverRecords((event.record,)))
 
-    @on(
-        DeadlineReached,
-        Opening,
-        TargetOpen,
-        TargetRemoved,
-        to=(Opening, TargetOpen, TargetRemoved, TargetForgotten),
-    )
-    def _forget(self, state: Open | TargetRemoved, event: DeadlineReached, now: float) -> None:
-        if now >= state.forget_at and not isinstance(state, Opening):
+    @on(DeadlineReached, TargetOpen, TargetRemoved, to=(Same, TargetForgotten))
+    def _forget(self, state: TargetOpen | TargetRemoved, event: DeadlineReached, now: float) -> None:
+        if now >= state.forget_at:
             if isinstance(state, TargetRemoved) and state.follows:
                 self._do(RemoveFollowRoute())
             self._do(ForgetHandoff())

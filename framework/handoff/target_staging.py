@@ -34,7 +34,7 @@ from sojourn.handoff.events import (
     RowReadFailed,
     WithdrawnReceived,
 )
-from sojourn.handoff.machine import DeadlineReached, on
+from sojourn.handoff.machine import DeadlineReached, Same, on
 from sojourn.handoff.target_base import TargetBase
 from sojourn.handoff.target_states import (
     Announced,
@@ -85,7 +85,7 @@ class TargetStaging(TargetBase):
         relay.fall_back()
         self.state = TargetRemoved(event.failure_code, relay, self.plan.ends_at + self.options.ended_memory_s)
 
-    @on(RestoreRequested, Assembling, RestoringObject, to=(Assembling, RestoringObject, TargetRemoved))
+    @on(RestoreRequested, Assembling, RestoringObject, to=(Same, TargetRemoved))
     def _requested_again(self, state: Staged, event: RestoreRequested, now: float) -> None:
         """Keep queue and progress (R4.3.3); another manifest ends the attempt."""
         if event.manifest != state.manifest:
@@ -186,7 +186,7 @@ class TargetStaging(TargetBase):
     def _restore_failed(self, state: Staged, event: RestoreFailed, now: float) -> None:
         self._fail(state, FAILURE_REQUEST, f"the object could not be restored: {event.error}")
 
-    @on(DeadlineReached, RestoringObject, ObjectStaged, to=(RestoringObject, ObjectStaged, TargetRemoved))
+    @on(DeadlineReached, RestoringObject, ObjectStaged, to=(Same, TargetRemoved))
     def _time_to_restore(self, state: Staged, event: DeadlineReached, now: float) -> None:
         if now >= state.ends_at:
             self._fail(state, FAILURE_REQUEST, "the Restore deadline passed before relay-ready")

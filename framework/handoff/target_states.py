@@ -155,6 +155,10 @@ class Opening(Open):
 
     phase = Phase.OWNER_COMMITTED
 
+    @property
+    def deadline(self) -> float | None:
+        return None
+
 
 @dataclass(slots=True)
 class TargetOpen(Open):

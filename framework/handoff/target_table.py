@@ -131,7 +131,7 @@ IGNORED: Ignored = {
     OwnerWriting: {**_CHUNKS, **_WORKER},
     OwnerChecking: {**_CHUNKS, **_WORKER},
     OwnerPausing: {**_CHUNKS, **_WORKER},
-    Opening: _OPEN,
+    Opening: {**_OPEN, DeadlineReached: "a timer of an earlier state"},
     TargetOpen: _OPEN,
     TargetRemoved: _ENDED,
     TargetForgotten: {**_ENDED, **_FORGOTTEN},

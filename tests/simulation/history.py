@@ -14,8 +14,9 @@ from typing import Any
 
 from sojourn.ids import NodeRun
 
-__all__ = ["History", "Payload", "Record", "Violation"]
+__all__ = ["LOST_ON_THE_WAY", "History", "Payload", "Record", "Violation"]
 
+LOST_ON_THE_WAY = "lost with a connection"
 ORDER_SLACK_S = 2.1
 """A disturbance excuses order this long after it: the limit of a marker (B9.4)."""
 

@@ -36,6 +36,7 @@ class Mix:
     burst: float = 0.5
     """Chance that every node sends to the object around the start of a move."""
     cuts: float = 0.0
+    stalls: float = 0.0
     pauses: float = 0.0
     kills: float = 0.0
     store_outages: float = 0.0
@@ -80,6 +81,7 @@ def draw_mix(random: Random) -> Mix:
             retry_max_s=0.2,
         ),
         cuts=sometimes(0.7, 0.1, 3.0),
+        stalls=sometimes(0.4, 0.1, 2.0),
         pauses=sometimes(0.4, 0.05, 0.6),
         kills=sometimes(0.3, 0.05, 0.3),
         store_outages=sometimes(0.3, 0.05, 0.2),

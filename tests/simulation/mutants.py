@@ -43,6 +43,8 @@ class Mutant:
     seeds_max: int
     mix: dict[str, Any] = field(default_factory=dict)
     store: dict[str, float] = field(default_factory=dict)
+    survives: str = ""
+    """Why the simulation is expected to see no harm; empty = it must be caught."""
 
 
 MUTANTS: list[Mutant] = []
@@ -53,10 +55,15 @@ CONFIRMED = {"lost_before": 0.0, "lost_after": 0.0, "unavailable": 0.0, "slow": 
 
 
 def mutant(
-    name: str, rule: str, seeds_max: int, store: dict[str, float] | None = None, **mix: Any
+    name: str,
+    rule: str,
+    seeds_max: int,
+    store: dict[str, float] | None = None,
+    survives: str = "",
+    **mix: Any,
 ) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
     def register(plant: Callable[[World], None]) -> Callable[[World], None]:
-        MUTANTS.append(Mutant(name, rule, plant, seeds_max, mix, store or {}))
+        MUTANTS.append(Mutant(name, rule, plant, seeds_max, mix, store or {}, survives))
         return plant
 
     return register
@@ -70,7 +77,7 @@ def changed(
 ) -> Any:
     """A subclass of a machine with some cells of its table, or some methods, replaced."""
     kind = type("Mutant" + base.__name__, (base,), members)
-    rules = dict(base.rules)
+    rules = {cell: Rule(rule.method, _ANY) if rule.targets else rule for cell, rule in base.rules.items()}
     for cell, method in cells.items():
         rules[cell] = Rule(method, _ANY)
     for cell, rule in list(rules.items()):  # replaced methods that transitions name
@@ -111,14 +118,15 @@ def _plant(world: World) -> None:
     source(world, {(ss.CutoverSubmitting, ev.LinkLost): back})
 
 
-@mutant(
-    "a failure reply behind the boundary restores the source", "R4.4.2", 60, pauses=1.0, gives_up_s=(2.0, 2.1)
-)
+@mutant("the source is restored when the target's time is over", "R4.4.2", 60, kills=0.5, cuts=2.0)
 def _plant(world: World) -> None:
-    def back(self: Any, state: Any, event: Event, now: float) -> None:
-        self._restore(list(state.backlog), "told to", captured=True)
+    def back(self: Any, state: Any, event: ev.RowRead, now: float) -> None:
+        if self._committed(event.row):
+            SourceHandoff._reconciled(self, state, event, now)
+        else:
+            self._restore(list(state.backlog), "the target did not commit", captured=True)
 
-    source(world, {(ss.CommitAwaited, ev.RelocationFailedReceived): back, (ss.Reconciling, ev.RowRead): back})
+    source(world, {(ss.Reconciling, ev.RowRead): back})
 
 
 @mutant("relay goes out before relay-ready", "R4.4.1", 3)
@@ -219,6 +227,7 @@ def _plant(world: World) -> None:
         self.deliver_later(ev.FenceApplied(), 0.001)
 
     carrier(world, "source_driver", fx.WriteFence, nothing)
+    target(world, _withdrawn=_nothing)
 
 
 @mutant("relay-ready is accepted while a fence is out", "B6.7", 60, cancels=0.6, capture_s=0.005)
@@ -255,6 +264,7 @@ def _plant(world: World) -> None:
         self._restore_fenced(state)
 
     source(world, {(ss.FenceWriting, ev.FenceUnknown): guess})
+    target(world, _withdrawn=_nothing)
 
 
 @mutant(
@@ -571,19 +581,56 @@ def _plant(world: World) -> None:
     chain=1.0,
 )
 def _plant(world: World) -> None:
-    def straight(self: Any, state: Any) -> None:
-        if not state.backlog:
-            return
-        if isinstance(state, ss.FollowOnly) and state.owner != self.plan.target:
-            run = state.owner
-        elif state.connection is not None:
-            run = self.plan.target
-        else:
-            return
-        self._do(fx.SendFollow(run, tuple(state.backlog)))
-        state.backlog = []
+    world.straight_follow = True
 
-    source(world, _drain=straight)
+
+@mutant(
+    "an older handoff of the object installs its follow route late", "B9.2", 60, chain=1.0, send_every_s=0.03
+)
+def _plant(world: World) -> None:
+    world.old_handoffs_install = True
+
+
+@mutant("the target's own marker need not come home", "B9.4", 60, send_every_s=0.008, burst=1.0, cancels=0.3)
+def _plant(world: World) -> None:
+    def first(self: Any, state: AwaitingMarker, event: MarkerAnswered, now: float) -> None:
+        if event.marker_id == state.marker_id:
+            self._switch(event.route, state.held)
+
+    path(world, {(AwaitingMarker, MarkerAnswered): first})
+
+
+@mutant(
+    "what comes from nodes whose marker was taken here waits too", "B9.4", 60, send_every_s=0.008, burst=1.0
+)
+def _plant(world: World) -> None:
+    world.takes_note_of_markers = False
+
+
+@mutant(
+    "a commit is recognised at the source only under its RelocationId",
+    "B8.10",
+    150,
+    nodes=3,
+    keys=2,
+    pauses=2.0,
+    cancels=0.9,
+    chain=1.0,
+    move_every_s=0.03,
+)
+def _plant(world: World) -> None:
+    def by_id(self: Any, row: RowFacts | None) -> bool:
+        if row is None or row.object_generation != self.plan.object_generation:
+            return False
+        ahead = row.owner_generation - self.plan.owner_generation
+        return ahead > 1 or (ahead == 1 and row.relocation_id == self.plan.identity.relocation_id)
+
+    source(world, _committed=by_id)
+
+
+@mutant("a target is not told that it was fenced", "B6.7", 60, cancels=0.3, send_every_s=0.008)
+def _plant(world: World) -> None:
+    target(world, _withdrawn=_nothing)
 
 
 # lost objects

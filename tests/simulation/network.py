@@ -106,6 +106,11 @@ class Network:
             pipe.pumping = True
             self._clock.at(wire[0][0], self._pump, connection, pipe)
 
+    def stall(self, connection: Connection, length_s: float) -> None:
+        """One direction delivers nothing new for a while; order stays."""
+        pipe = self._clock.random.choice(list(connection.pipes.values()))
+        pipe.last_at = max(pipe.last_at, self._clock.now + length_s)
+
     def cut(self, connection: Connection, reconnect_after_s: float | None) -> None:
         """Break it now. `reconnect_after_s` None: somebody else reconnects (heal, restart)."""
         if connection.cut:

@@ -31,7 +31,7 @@ from sojourn.handoff.terms import FAILURE_SPOT_STALE, HandoffIdentity, RowFacts
 from sojourn.ids import NodeRun
 
 from tests.simulation.drivers import Driver, SourceDriver, TargetDriver
-from tests.simulation.history import Record
+from tests.simulation.history import LOST_ON_THE_WAY, Record
 from tests.simulation.network import Connection
 from tests.simulation.objects import LocalObject
 
@@ -262,8 +262,10 @@ class Node:
     def install_follow(self, driver: Driver, route: Route, first: NodeRun) -> None:
         """Message Follow goes through this node's own path to the object."""
         key = driver.key
-        if self.latest.get(key) is not driver:
+        if self.latest.get(key) is not driver and not self.world.old_handoffs_install:
             return
+        if self.world.straight_follow:
+            first = route.run
         self.follows[key] = (driver, route, set())
         if not self.holds(key):
             path = self.path(key)
@@ -308,7 +310,8 @@ class Node:
 
     def answer(self, marker: Record, route: Route) -> None:
         assert marker.marker is not None
-        self.path(marker.key).deliver(MarkerTaken(marker.origin))
+        if self.world.takes_note_of_markers:
+            self.path(marker.key).deliver(MarkerTaken(marker.origin))
         if marker.origin == self.run:
             self._marker_answered(marker.key, marker.marker, route)
         else:
@@ -441,7 +444,11 @@ class Node:
         elif kind == "chunk":
             target.deliver(ev.ChunkArrived(frame[2], frame[3], number))
         elif kind == "relay":
-            frame[2].where, frame[2].excuse = self.run, None
+            record = frame[2]
+            if record.excuse == LOST_ON_THE_WAY:
+                record.excuse = None
+            if self.staged.get(record.key) is target:  # else it may be a late copy
+                record.where = self.run
             target.arrived(ev.RelayArrived(frame[2], number), frame[2])
         else:
             target.deliver(ev.CutoverArrived(frame[2], frame[3], number))

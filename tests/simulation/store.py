@@ -85,9 +85,9 @@ class Store:
         elif dice < faults.unavailable + faults.lost_before:
             self._clock.after(0.1, reply, "unknown")
             if random.random() < 0.5:
-                self._clock.after(
-                    random.choice((0.02, 0.3, 3.0)), self._write_now, key, version, change, None
-                )
+                again = 0.1 + faults.delay_s * 6 * random.random()  # about when the caller tries again
+                late = random.choice((0.02, again, again, 3.0))
+                self._clock.after(late, self._write_now, key, version, change, None)
         elif dice < faults.unavailable + faults.lost_before + faults.lost_after:
             self._clock.after(self._way(), self._write_now, key, version, change, None)
             self._clock.after(0.1, reply, "unknown")

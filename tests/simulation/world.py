@@ -18,7 +18,7 @@ from sojourn.ids import NodeRun
 
 from tests.simulation.clock import Clock
 from tests.simulation.drivers import Driver, SourceDriver, TargetDriver, checksum, frozen
-from tests.simulation.history import History, Payload, Record, Violation
+from tests.simulation.history import LOST_ON_THE_WAY, History, Payload, Record, Violation
 from tests.simulation.mix import Mix, draw_mix
 from tests.simulation.network import Network
 from tests.simulation.node import Node
@@ -47,6 +47,9 @@ class World:
     seal_with_marker_out = False
     answer_staged = True
     sweeps = True
+    straight_follow = False
+    old_handoffs_install = False
+    takes_note_of_markers = True
 
     def __init__(self, seed: int, mix: Mix | None = None, *, tell: bool = False) -> None:
         self.clock = Clock(seed)
@@ -73,6 +76,7 @@ class World:
         self.calm = not (
             self.store_trouble
             or mix.cuts
+            or mix.stalls
             or mix.pauses
             or mix.kills
             or mix.store_outages
@@ -100,6 +104,7 @@ class World:
             self._move_later(key)
         for rate, fault in (
             (mix.cuts, self._cut),
+            (mix.stalls, self._stall),
             (mix.pauses, self._pause),
             (mix.kills, self._kill),
             (mix.store_outages, self._store_outage),
@@ -217,6 +222,12 @@ class World:
             random = self.clock.random
             away = random.choice((0.001, 0.05, 0.5, 2.0))
             self.network.cut(random.choice(connections), away * random.random())
+
+    def _stall(self) -> None:
+        connections = list(self.network.connections.values())
+        if connections:
+            random = self.clock.random
+            self.network.stall(random.choice(connections), random.choice((0.02, 0.2, 1.5)) * random.random())
 
     def _pause(self) -> None:
         node = self.clock.random.choice(self.nodes)
@@ -434,9 +445,9 @@ class World:
     def frames_lost(self, frames: list[tuple[Any, ...]]) -> None:
         for frame in frames:
             if frame[0] == "record":
-                self.history.excuse((frame[1],), "lost with a connection")
+                self.history.excuse((frame[1],), LOST_ON_THE_WAY)
             elif frame[0] == "relay":
-                self.history.excuse((frame[2],), "lost with a connection")
+                self.history.excuse((frame[2],), LOST_ON_THE_WAY)
 
     def story(self, about: str = "") -> str:
         """The last lines, or the last of those that contain `about` (a record's number, a key, a run)."""

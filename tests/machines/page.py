@@ -1,0 +1,114 @@
+"""`python -m tests.machines.page`: write docs/design/handoff.md from the tables of the machines.
+
+A test compares the page with what this renders, so that it cannot fall behind the code.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from sojourn.handoff.machine import Event, Machine, State
+from sojourn.handoff.path import SenderPath
+from sojourn.handoff.source import SourceHandoff
+from sojourn.handoff.target import TargetHandoff
+
+__all__ = ["PAGE", "render"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "design" / "handoff.md"
+
+INTRODUCTION = """# The handoff machines
+
+Generated from the tables in `framework/handoff` by `python -m tests.machines.page`; a test compares. Rule
+numbers: [rules](../reference/rules.md).
+
+One move of one unit is decided by two machines, `SourceHandoff` at the old owner and `TargetHandoff` at the
+new one. They are synchronous: `handle(event, now)` returns the effects that a driver carries out, and
+`deadline` names the one instant at which `DeadlineReached` is due. What is not in a table is a bug and tells
+the last 50 events. `SenderPath` keeps one node's records for one object in order while the object moves.
+
+Who does what in a move without trouble:
+
+```mermaid
+sequenceDiagram
+    participant W as worker (source)
+    participant S as SourceHandoff
+    participant T as TargetHandoff
+    participant L as Location Store
+    S->>W: SealObject
+    W-->>S: ObjectCaptured
+    S->>T: 40 Restore request, 52 chunks
+    Note over T: temporary queue first
+    T->>L: ReadRow (the fence's version?)
+    Note over T: verify, RestoreObject
+    T-->>S: 30 relay-ready
+    Note over S: accepted before D: the boundary
+    S->>T: 31 relay (the hold), 34 cutover
+    S->>T: follow frames
+    T->>L: WriteOwner (CAS)
+    Note over T: OpenDispatch: saved work, relay, temporary queue
+    S->>L: ReadRow until it names the target
+    Note over S: FollowOnly, then nothing is left
+```
+
+Three facts carry the safety argument:
+
+- The target writes the owner only under the row version that the source read before it began (R4.5.1). Any
+  write of the source to that row, the fence above all (B6.7), makes that impossible for good.
+- The source gives the object back only while it has not accepted relay-ready, and, unless a single request
+  was refused, only behind a fence. Past the boundary no transition leads back.
+- Whoever does not know an outcome reads the row. Nothing is decided by a clock alone.
+"""
+
+
+def render() -> str:
+    sections = (_section(machine) for machine in (SourceHandoff, TargetHandoff, SenderPath))
+    return "\n".join((INTRODUCTION, *sections))
+
+
+def _section(machine: type[Machine]) -> str:
+    first = (machine.__doc__ or "").strip().splitlines()[0]
+    lines = [f"## {machine.__name__}", "", first, "", "```mermaid", "stateDiagram-v2"]
+    lines.append(f"    [*] --> {machine.STATES[0].__name__}")
+    edges: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for state in machine.STATES:
+        for event in machine.EVENTS:
+            rule = machine.rules.get((state, event))
+            for goal in sorted(target.__name__ for target in rule.targets) if rule else ():
+                if goal != state.__name__:
+                    edges[state.__name__, goal].append(event.__name__)
+    for (start, goal), events in edges.items():
+        lines.append(f"    {start} --> {goal}: {', '.join(events)}")
+    lines += ["```", "", "| state | phase | what it means |", "|---|---|---|"]
+    for state in machine.STATES:
+        phase = state.phase if isinstance(state.phase, str) else "CutoverReceived or CutoverFallback"
+        lines.append(f"| {state.__name__} | {phase} | {_prose(state)} |")
+    lines += ["", "| state | event | leads to |", "|---|---|---|"]
+    for state in machine.STATES:
+        for event in machine.EVENTS:
+            cell = _cell(machine, state, event)
+            if cell:
+                lines.append(f"| {state.__name__} | {event.__name__} | {cell} |")
+    lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(machine: type[Machine], state: type[State], event: type[Event]) -> str:
+    rule = machine.rules.get((state, event))
+    if rule is None:
+        return ""
+    if not rule.targets:
+        return f"*nothing: {machine.IGNORED[state][event]}*"
+    goals = [goal.__name__ for goal in machine.STATES if goal in rule.targets]
+    return ", ".join("stays" if goal == state.__name__ else f"**{goal}**" for goal in goals)
+
+
+def _prose(state: type[State]) -> str:
+    text = " ".join((state.__doc__ or "").split())
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(render(), encoding="utf-8")
+    print(f"wrote {PAGE}")
