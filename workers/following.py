@@ -95,8 +95,13 @@ class Following:
         held.follow_run = run
         held.noticed = None
         held.owner_generation = owner_generation or held.owner_generation
-        fence = self._fence(held, run, held.owner_generation)
-        route = Route(run, held.kind, held.object_generation, held.owner_generation, fence, node.loop.time())
+        if held.owner_generation:
+            fence = self._fence(held, run, held.owner_generation)
+            route = Route(
+                run, held.kind, held.object_generation, held.owner_generation, fence, node.loop.time()
+            )
+        else:  # a target that ended before it had read the row: it knows where to, and no generation
+            route = Route(run, held.kind, 0, 0, b"", node.loop.time())
         node.senders.install_follow(held, first, route)
 
     def _fence(self, held: LocalObject, run: NodeRun, owner_generation: int) -> bytes:
@@ -105,7 +110,7 @@ class Following:
 
     def notice_passed_on(self, to: NodeRun, held: LocalObject, header: RecordHeader) -> None:
         """Command 50 to a sender that took this node for the owner of what another node has."""
-        if held.follow_run is not None:
+        if held.follow_run is not None and held.owner_generation:
             former = max(1, held.owner_generation - 1)
             self.notice(to, held, header, held.follow_run, former, held.owner_generation)
 

@@ -67,6 +67,7 @@ class TargetDriver:
         self._counted = False
         self._answer: asyncio.Future[Any]
         self._previous: LocalObject | None = None
+        self._early_markers: list[bytes] = []
         self._early: list[Event] | None = []
         """What came before it was decided whether the attempt may start (B8.16)."""
         self.heir: TargetDriver | None = None
@@ -144,7 +145,7 @@ class TargetDriver:
         """See `Staging`. Markers are answered as they are taken in (B9.4), and not kept."""
         self.held.owe(debt, len(body), self._node.retention)
         if header.flags & FLAG_MARKER:
-            self._answer_marker(body, header)
+            self.marker_arrived(body, header)
             return
         link = self._link
         if header.flags & FLAG_FOLLOW and link is not None and from_run == link.peer:
@@ -152,7 +153,11 @@ class TargetDriver:
         else:
             self.handle(events.DirectArrived(body))
 
-    def _answer_marker(self, body: bytes, header: RecordHeader) -> None:
+    def marker_arrived(self, body: bytes, header: RecordHeader) -> None:
+        """Answer a marker; before the row was read nobody here knows the owner generation the answer names."""
+        if self._found is None:
+            self._early_markers.append(body)
+            return
         origin = record_origin(body, header.record_at)
         self._node.answer_marker(origin, marker_number(body), self.held)
 
@@ -161,7 +166,7 @@ class TargetDriver:
         body = frame_of_record(record, self.held.kind, self.held.key)
         header = parse_record_header(body)
         if header.flags & FLAG_MARKER:
-            self._answer_marker(body, header)
+            self.marker_arrived(body, header)
         self.handle(events.RelayArrived(body, link.connection_id))
 
     # links --------------------------------------------------------------------------------------
@@ -239,6 +244,9 @@ class TargetDriver:
                 row.owner_generation,
                 row.owner.lease_generation,
             )
+            markers, self._early_markers = self._early_markers, []
+            for body in markers:
+                self.marker_arrived(body, parse_record_header(body))
         return events.RowRead(row_facts(found))
 
     def _store_chunk(self, effect: effects.StoreChunk) -> None:
@@ -400,15 +408,18 @@ class TargetDriver:
         """What came here directly: followed to the source in order and before the local route goes back,
         handed over, or ended (B8.15, B8.16)."""
         node, held = self._node, self.held
+        markers, self._early_markers = self._early_markers, []
         if disposal is DirectDisposal.HAND_OVER and self.heir is not None:
             for body in direct:
                 self.heir.handle(events.DirectArrived(body))
+            for body in markers:
+                self.heir.marker_arrived(body, parse_record_header(body))
             return
         if disposal is DirectDisposal.FOLLOW_TO_SOURCE:
-            for body in direct:
+            for body in (*direct, *markers):
                 node.coordinator.following.send_followed(held, body, self.plan.identity.source)
             return  # `InstallFollowRoute` comes next
-        self._fail_held(effects.FailHeld(tuple(direct), "Unavailable"))
+        self._fail_held(effects.FailHeld((*direct, *markers), "Unavailable"))
         node.senders.left_here(held.key)
         if node.router.objects.get(held.key) is held:
             previous = self._previous
