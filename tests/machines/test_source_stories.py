@@ -6,9 +6,9 @@ import pytest
 from sojourn.handoff import effects as fx
 from sojourn.handoff import events as ev
 from sojourn.handoff import source_states as ss
-from sojourn.handoff.machine import DeadlineReached, Effect, IllegalTransition, Log
+from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log, State
 from sojourn.handoff.source import SourceHandoff, SourcePlan
-from sojourn.handoff.terms import HandoffOptions, Outcome
+from sojourn.handoff.terms import HandoffOptions, Outcome, RowFacts
 
 from tests.machines.samples import (
     IDENTITY,
@@ -131,7 +131,7 @@ def test_a_worker_that_dies_after_the_capture_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("event", [ev.CancelRequested(), ev.TargetRunGone()])
-def test_a_cancellation_or_a_gone_target_writes_a_fence_first(event: ev.Event) -> None:
+def test_a_cancellation_or_a_gone_target_writes_a_fence_first(event: Event) -> None:
     play = restoring()
     play(ev.RecordArrived("h1"))
     assert play(event) == [fx.WriteFence()]
@@ -185,7 +185,7 @@ def test_an_unreadable_row_keeps_the_fence_open() -> None:
 
 
 @pytest.mark.parametrize("row", [ROW_MOVED, ROW_MOVED._replace(relocation_id=(9, 9), fenced=True)])
-def test_a_fence_that_meets_a_commit_adopts_the_target_and_follows_the_hold(row: ev.RowFacts) -> None:
+def test_a_fence_that_meets_a_commit_adopts_the_target_and_follows_the_hold(row: RowFacts) -> None:
     play = source_in(ss.FenceChecking)
     assert play(ev.RowRead(row)) == [
         fx.EndDispatch(),
@@ -277,7 +277,7 @@ def test_an_object_that_the_target_did_not_take_is_marked_lost() -> None:
 
 
 @pytest.mark.parametrize("answer", [ev.LostConflicted(), ev.LostUnknown()])
-def test_a_mark_that_did_not_surely_stand_is_read_again(answer: ev.Event) -> None:
+def test_a_mark_that_did_not_surely_stand_is_read_again(answer: Event) -> None:
     play = source_in(ss.LostMarking)
     assert play(answer) == [fx.ReadRow()]
     assert fx.RemoveFollowRoute() in play(ev.RowRead(ROW_LOST))
@@ -332,7 +332,7 @@ def test_a_target_that_dies_after_its_commit_ends_the_follow() -> None:
     "event", [ev.RelocationFailedReceived(17, 1), ev.CancelRequested(), ev.RelayReadyReceived(1)]
 )
 @pytest.mark.parametrize("state", [ss.CutoverSubmitting, ss.CommitAwaited, ss.Reconciling, ss.FollowOnly])
-def test_nothing_leads_back_behind_the_boundary(state: type[ss.State], event: ev.Event) -> None:
+def test_nothing_leads_back_behind_the_boundary(state: type[State], event: Event) -> None:
     play = source_in(state)
     assert play(event) == []
     assert type(play.state) is state

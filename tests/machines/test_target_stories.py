@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sojourn.handoff import effects as fx
 from sojourn.handoff import events as ev
 from sojourn.handoff import target_states as ts
-from sojourn.handoff.machine import DeadlineReached, Effect, Log
+from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log, State
 from sojourn.handoff.rivals import RivalVerdict, holds_object, judge_rivals
-from sojourn.handoff.terms import DirectDisposal, Manifest
+from sojourn.handoff.terms import DirectDisposal, Manifest, RowFacts
 
 from tests.machines.samples import (
     ENDS,
@@ -83,7 +85,7 @@ def test_the_row_may_be_read_after_the_payload_arrived() -> None:
 
 
 @pytest.mark.parametrize("row", [None, ROW_MOVED, ROW_FENCED, ROW_LOST, ROW_REBORN])
-def test_another_row_version_is_an_explicit_failure(row: ev.RowFacts | None) -> None:
+def test_another_row_version_is_an_explicit_failure(row: RowFacts | None) -> None:
     play = target_in(ts.Assembling)
     play(ev.DirectArrived("d1"))
     effects = play(ev.RowRead(row))
@@ -111,7 +113,7 @@ def test_a_checksum_mismatch_is_an_explicit_failure_without_retry() -> None:
         ev.ChunkArrived(1, b"5678", 1),
     ],
 )
-def test_a_conflict_drops_the_assembly_before_the_failure_is_sent(event: ev.Event) -> None:
+def test_a_conflict_drops_the_assembly_before_the_failure_is_sent(event: Event) -> None:
     play = target_in(ts.Assembling)
     effects = play(event)
     assert [type(effect) for effect in quiet(effects)][:2] == [fx.SendRelocationFailed, fx.DropTarget]
@@ -178,7 +180,7 @@ def test_the_wait_never_passes_the_absolute_deadline() -> None:
 @pytest.mark.parametrize(
     "state", [ts.OwnerWriting, ts.OwnerChecking, ts.OwnerPausing, ts.Opening, ts.TargetOpen]
 )
-def test_later_repeats_are_answered_only(state: type[ts.State]) -> None:
+def test_later_repeats_are_answered_only(state: type[State]) -> None:
     play = target_in(state)
     assert play(ev.RestoreRequested(MANIFEST, 2)) == [fx.SendRelayReady(2)]
     assert logs(play(ev.RestoreRequested(OTHER_MANIFEST, 2))) == ["late_conflict"]
@@ -277,7 +279,7 @@ def test_success_is_never_judged_by_the_owners_name() -> None:
 
 
 @pytest.mark.parametrize("row", [None, ROW_MOVED_ON, ROW_REBORN, ROW_LOST])
-def test_another_valid_owner_is_stale_at_once(row: ev.RowFacts | None) -> None:
+def test_another_valid_owner_is_stale_at_once(row: RowFacts | None) -> None:
     play = target_in(ts.OwnerChecking)
     play(ev.DirectArrived("d1"))
     effects = play(ev.RowRead(row))
@@ -378,7 +380,7 @@ TWIN = IDENTITY._replace(relocation_id=(0, 8))
     ],
 )
 def test_of_two_identities_the_one_whose_version_stands_lives(
-    state: type[ts.State], newcomer: ev.Any, version: str, verdict: RivalVerdict
+    state: type[State], newcomer: Any, version: str, verdict: RivalVerdict
 ) -> None:
     older = target_in(state).machine
     assert judge_rivals(ROW_FIRST._replace(version=version), older, newcomer) == verdict  # type: ignore[arg-type]
@@ -411,7 +413,7 @@ def test_a_refused_newcomer_is_remembered() -> None:
 @pytest.mark.parametrize(
     "state", [ts.RelayReady, ts.OwnerWriting, ts.OwnerChecking, ts.OwnerPausing, ts.Opening]
 )
-def test_behind_relay_ready_a_lost_worker_shows_only_when_dispatch_is_opened(state: type[ts.State]) -> None:
+def test_behind_relay_ready_a_lost_worker_shows_only_when_dispatch_is_opened(state: type[State]) -> None:
     play = target_in(state)
     assert play(ev.RestoreFailed("worker gone")) == []
     assert type(play.state) is state

@@ -43,6 +43,7 @@ def test_an_interactive_session_is_told_to_write_a_file(monkeypatch: pytest.Monk
     main.own = own  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    monkeypatch.setattr(sys, "argv", [""])  # pytest-xdist starts its workers with -c
     with pytest.raises(NotConfigured, match="defined in an interactive session"):
         reference_for(own)
 
