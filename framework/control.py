@@ -12,6 +12,7 @@ import msgspec
 
 __all__ = [
     "Admission",
+    "AskFigures",
     "CallNode",
     "CallNodeResult",
     "Captured",
@@ -20,6 +21,7 @@ __all__ = [
     "Created",
     "DropObject",
     "ErrorBody",
+    "Figures",
     "ForgetRequest",
     "Grant",
     "LogLine",
@@ -186,6 +188,12 @@ class Ping(_Control):
     number: int
 
 
+class AskFigures(_Control):
+    """Ask for the worker's counters (B12.2). Answered by `Figures`."""
+
+    call: int
+
+
 class Stop(_Control):
     """Stop taking turns, run closing callbacks, exit; `timeout_ms` until the supervisor kills."""
 
@@ -266,6 +274,13 @@ class Restored(_Control):
     error: ErrorBody | None = None
 
 
+class Figures(_Control):
+    """A worker's counters by name, since it started (B3.5)."""
+
+    call: int
+    values: dict[str, int]
+
+
 class ObjectGone(_Control):
     """The worker no longer holds this object, by its own decision."""
 
@@ -321,6 +336,7 @@ Control: TypeAlias = (
     | Grant
     | RequestsLost
     | Ping
+    | AskFigures
     | Stop
     | CallNodeResult
     | WorkerReady
@@ -330,6 +346,7 @@ Control: TypeAlias = (
     | Captured
     | SealRefused
     | Restored
+    | Figures
     | ObjectGone
     | ForgetRequest
     | CallNode

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from sojourn import frames
 from sojourn.control import (
     Admission,
+    AskFigures,
     Control,
     CreateObject,
     DropObject,
+    Figures,
     OpenObject,
     RequestsLost,
     Restore,
@@ -69,6 +71,10 @@ class Counters:
     """
 
     __slots__ = ("accepted", "dead", "duplicates", "failed", "handled", "ticks")
+
+    def values(self) -> dict[str, int]:
+        """Every counter by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
     def __init__(self) -> None:
         self.accepted = self.handled = self.failed = self.dead = self.duplicates = self.ticks = 0
@@ -180,6 +186,8 @@ class ObjectHost:
             case DropObject():
                 self.moving.drop_assembly(message.key)
                 self.making.drop(message)
+            case AskFigures(call=call):
+                self.port.submit_control(Figures(call, self.counters.values()))
             case Admission():
                 self.scheduler.extend_admission(message.deadline_ns)
                 self.timers.wake()

@@ -6,9 +6,11 @@ an object are carried out where the object is: elsewhere they are passed on to i
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from sojourn.control import AskFigures
 from sojourn.errors import InvalidOperation, NotFound, SojournError, Unavailable
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.placement import PlacementQuery, choose_node
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MemberOperations", "Operations"]
 
+FIGURES_WAIT_S = 1.0
+"""How long `status` waits for a busy worker's counters."""
 CALL_MARGIN_S = 5.0
 """How much longer a caller waits for a node's answer than the node has for the operation."""
 
@@ -187,7 +191,23 @@ class Operations(MemberOperations):
             "safe_to_shutdown": node.coordinator.safe_to_shutdown(),
             "links": sorted(str(link.peer) for link in node.links.all()),
             "counters": dict(node.counters),
+            "messages": await self._messages(),
         }
+
+    async def _messages(self) -> dict[str, int]:
+        """The counters of all workers added up; what a dead worker had counted is gone with it (B3.5)."""
+        node = self._node
+        answers = [node.pool.call(worker, AskFigures) for worker in node.pool.running()]
+        total: dict[str, int] = {}
+        for answer in answers:
+            try:
+                async with asyncio.timeout(FIGURES_WAIT_S):
+                    figures = await answer
+            except (SojournError, TimeoutError):
+                continue
+            for name, value in figures.values.items():
+                total[name] = total.get(name, 0) + value
+        return total
 
     async def worker_pids(self, arguments: dict[str, Any]) -> list[int]:
         """Process ids of this node's workers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceDriver"]
 
+INTERRUPTION_WARNING_S = 1.0
+"""From seal to cutover submitted: longer than this is worth a warning (B10.7)."""
 RELAY_GROUP = 32
 """Relay records between two reports of what the transport has taken over (R4.4.3)."""
 
@@ -125,8 +128,17 @@ class SourceDriver:
         """Give the machine one event and carry out what it says, in order."""
         if self.forgotten:
             return
+        phase = self.machine.phase
         for effect in self.machine.handle(event, self._node.loop.time()):
             self._steps[type(effect)](effect)
+        if self.machine.phase != phase:
+            self._node.log(
+                "relocation_phase",
+                "debug",
+                object_id=describe_key(self._held.key),
+                relocation_id=relocation_name(self.plan.identity.relocation_id),
+                phase=str(self.machine.phase),
+            )
         self._arm()
 
     def _arm(self) -> None:
@@ -301,8 +313,22 @@ class SourceDriver:
             link.send_contract(
                 self._wire.cutover(effect.count, effect.checksum),
                 0,
-                lambda handed: self.handle(events.CutoverSubmitted(effect.connection)) if handed else None,
+                functools.partial(self._cutover_written, effect.connection),
             )
+
+    def _cutover_written(self, connection: int, handed: bool) -> None:
+        if not handed:
+            return
+        paused_s = (time.monotonic_ns() - self._sealed_ns) / 1e9
+        if paused_s > INTERRUPTION_WARNING_S:
+            self._node.log(
+                "interruption",
+                "warning",
+                object_id=describe_key(self._held.key),
+                relocation_id=relocation_name(self.plan.identity.relocation_id),
+                seconds=round(paused_s, 3),
+            )
+        self.handle(events.CutoverSubmitted(connection))
 
     def _send_follow(self, effect: effects.SendFollow) -> None:
         for body in effect.records:

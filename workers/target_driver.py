@@ -112,8 +112,17 @@ class TargetDriver:
         if self._early is not None:
             self._early.append(event)
             return
+        phase = self.machine.phase
         for effect in self.machine.handle(event, self._node.loop.time()):
             self._steps[type(effect)](effect)
+        if self.machine.phase != phase:
+            self._node.log(
+                "relocation_phase",
+                "debug",
+                object_id=describe_key(self.held.key),
+                relocation_id=relocation_name(self.plan.identity.relocation_id),
+                phase=str(self.machine.phase),
+            )
         self._arm()
 
     def _arm(self) -> None:

@@ -19,6 +19,7 @@ from sojourn.control import (
     Captured,
     Control,
     Created,
+    Figures,
     LogLine,
     Opened,
     Ping,
@@ -228,7 +229,7 @@ class WorkerRun:
 
     def _control(self, message: Control) -> None:
         match message:
-            case Created() | Opened() | Captured() | SealRefused() | Restored():
+            case Created() | Opened() | Captured() | SealRefused() | Restored() | Figures():
                 answer = self._calls.pop(message.call, None)
                 if answer is not None:
                     if not answer.done():
