@@ -34,7 +34,10 @@ function refused(decode, wanted) {
     found = error;
   }
   assert.ok(found, `accepted, not refused as ${wanted.word}`);
-  assert.deepEqual([found.word, found.offset, found.path], [wanted.word ?? "invalid-field", wanted.offset, wanted.path]);
+  assert.deepEqual(
+    [found.word, found.offset, found.path],
+    [wanted.word ?? "invalid-field", wanted.offset, wanted.path],
+  );
 }
 
 const streams = { commands: (raw, trace) => decodeCommand([raw], trace), envelopes: decodeEnvelope };
@@ -48,7 +51,11 @@ for (const [kind, decode] of Object.entries(streams)) {
       for (const [path, offset] of Object.entries(fixture.offsets)) assert.equal(trace[path], offset, path);
     });
     for (const variant of fixture.malformed) {
-      check(`malformed ${kind}`, `${fixture.name}, ${variant.what}`, () => refused(() => decode(hex(variant.bytes)), variant));
+      check(
+        `malformed ${kind}`,
+        `${fixture.name}, ${variant.what}`,
+        () => refused(() => decode(hex(variant.bytes)), variant),
+      );
     }
   }
 }
@@ -71,8 +78,12 @@ for (const { family, id, key } of keys.valid) {
     assert.deepEqual(parseAuthorityKey(key), [family, Buffer.from(id)]);
   });
 }
-for (const fixture of keys.malformed) check("malformed keys", fixture.key, () => refused(() => parseAuthorityKey(fixture.key), fixture));
-for (const fixture of load("checksums")) check("checksums", fixture.bytes.slice(0, 18), () => assert.equal(crc32c(hex(fixture.bytes)), fixture.crc32c));
+for (const fixture of keys.malformed) {
+  check("malformed keys", fixture.key, () => refused(() => parseAuthorityKey(fixture.key), fixture));
+}
+for (const fixture of load("checksums")) {
+  check("checksums", fixture.bytes.slice(0, 18), () => assert.equal(crc32c(hex(fixture.bytes)), fixture.crc32c));
+}
 
 for (const difference of differences) console.error(difference);
 console.log(JSON.stringify(checked));

@@ -4,7 +4,9 @@ import {
 } from "./bytes.mjs";
 
 const notBothZero = (reader, value, starts) => {
-  if (value.high === 0n && value.low === 0n) reader.fail("invalid-field", starts.high, "an id of zero", `${reader.path}.high`.replace(/^\./, ""));
+  if (value.high === 0n && value.low === 0n) {
+    reader.fail("invalid-field", starts.high, "an id of zero", `${reader.path}.high`.replace(/^\./, ""));
+  }
 };
 
 export const relocationId = block([["high", u64], ["low", u64]], notBothZero);
@@ -63,8 +65,14 @@ export const generationFence = block([
 ]);
 
 export const objectIdentity = union(1, {
-  1: ["actor", block([["actorId", text8], ["objectGeneration", nonzero], ["expectedAuthorityOwnerGeneration", nonzero]])],
-  2: ["userSpot", block([["spotId", text8], ["objectGeneration", nonzero], ["expectedAuthorityOwnerGeneration", nonzero]])],
+  1: [
+    "actor",
+    block([["actorId", text8], ["objectGeneration", nonzero], ["expectedAuthorityOwnerGeneration", nonzero]]),
+  ],
+  2: [
+    "userSpot",
+    block([["spotId", text8], ["objectGeneration", nonzero], ["expectedAuthorityOwnerGeneration", nonzero]]),
+  ],
   3: ["instanceSpot", block([["instanceType", text8], ["spotId", text8], ["objectGeneration", nonzero]])],
 });
 

@@ -52,7 +52,9 @@ export class Reader {
 
   // A body whose length was just read at `lengthAt`: exactly that long, or invalid-body-length (W1.5, W1.6).
   body(length, lengthAt, read) {
-    if (length > this.end - this.at) this.fail(this.depth ? "invalid-body-length" : "truncated-field", lengthAt, "cut short");
+    if (length > this.end - this.at) {
+      this.fail(this.depth ? "invalid-body-length" : "truncated-field", lengthAt, "cut short");
+    }
     const outer = this.end;
     this.end = this.at + length;
     this.depth += 1;
@@ -170,7 +172,9 @@ const text = (lengthSize, least, most) => ({
     } catch {
       // refused below
     }
-    if (found === null || found.includes("\0")) reader.fail("invalid-field", at + lengthSize, "not strict UTF-8 without NUL");
+    if (found === null || found.includes("\0")) {
+      reader.fail("invalid-field", at + lengthSize, "not strict UTF-8 without NUL");
+    }
     return found;
   },
   write(writer, value) {

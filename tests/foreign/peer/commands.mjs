@@ -4,7 +4,8 @@ import {
   payloadEnvelope, relocationId, relocationIdentity, requestSourceFence, spotRef, spotRouteFence, targetFence,
 } from "./blocks.mjs";
 import {
-  block, bool8, bytes32, enumeration, nonzero, optional16, ordinal, ranged, ranged64, Reader, rid, text8, u32, union, Writer, WireError,
+  block, bool8, bytes32, enumeration, nonzero, optional16, ordinal, ranged, ranged64, Reader, rid, text8, u32, union,
+  WireError, Writer,
 } from "./bytes.mjs";
 import { frozenRecord } from "./records.mjs";
 import { checkResult, failureCode, realFailure, terminalResult } from "./results.mjs";
@@ -44,7 +45,10 @@ const routeUpdate = union(1, {
 });
 
 const joinResult = union(4, {
-  0: ["accepted", block([["spotRef", spotRef], ["membershipEpoch", nonzero], ["receiveChunkLimitBytes", ranged(4, 0, 67108864)]])],
+  0: [
+    "accepted",
+    block([["spotRef", spotRef], ["membershipEpoch", nonzero], ["receiveChunkLimitBytes", ranged(4, 0, 67108864)]]),
+  ],
   1: ["rejected", block([["spotRef", optional16(spotRef)]])],
 });
 
@@ -55,11 +59,16 @@ const completion = union(1, {
 
 const replyContext = union(1, {
   1: ["coldActivation", block([["completion", completion]])],
-  2: ["maintenanceRelocation", block([["relocationIdentity", relocationIdentity], ["participantId", nonzero], ["sequence", nonzero]])],
+  2: [
+    "maintenanceRelocation",
+    block([["relocationIdentity", relocationIdentity], ["participantId", nonzero], ["sequence", nonzero]]),
+  ],
 });
 
 const roleOfUpdate = (reader, value, starts) => {
-  if (value.senderRole !== (value.routeUpdate.tag === 1 ? 2 : 1)) reader.fail("wrong-role", starts.senderRole, "commit from the source, or abort from the target", "senderRole");
+  if (value.senderRole !== (value.routeUpdate.tag === 1 ? 2 : 1)) {
+    reader.fail("wrong-role", starts.senderRole, "commit from the source, or abort from the target", "senderRole");
+  }
 };
 
 const result = (reader, value, starts) => checkResult(reader, value, starts, false);
@@ -67,12 +76,82 @@ const PAYLOAD_MAX = 274877906944n;
 
 // number: name, body, whether a payload may follow as a second part
 const COMMANDS = {
-  20: ["actorJoinReply", block([["correlation", nonzero], ["terminalResult", terminalResult], ["failureCode", failureCode], ["joinResult", joinResult]], result), true],
-  28: ["actorJoinRequest", block([["correlation", nonzero], ["actorRouteFence", actorRouteFence], ["entry", bool8], ["spotRouteFence", spotRouteFence]]), true],
-  30: ["relocationReady", block([["relocationIdentity", relocationIdentity], ["target", targetFence], ["object", objectIdentity], ["senderRole", role(2)]]), false],
-  31: ["relocationData", block([["relocationIdentity", relocationIdentity], ["senderRole", role(1)], ["object", objectIdentity], ["frozenRecord", frozenRecord]]), false],
-  33: ["replyRelay", block([["operationId", operationId], ["replyRouteId", nonzero], ["context", replyContext], ["terminalResult", terminalResult], ["failureCode", failureCode]], result), true],
-  34: ["relocationCutover", block([["relocationIdentity", relocationIdentity], ["senderRole", role(1)], ["object", objectIdentity], ["boundaryRecordCount", ordinal], ["boundaryChecksumCrc32c", u32]]), false],
+  20: [
+    "actorJoinReply",
+    block(
+      [
+        ["correlation", nonzero],
+        ["terminalResult", terminalResult],
+        ["failureCode", failureCode],
+        ["joinResult", joinResult],
+      ],
+      result,
+    ),
+    true,
+  ],
+  28: [
+    "actorJoinRequest",
+    block(
+      [
+        ["correlation", nonzero],
+        ["actorRouteFence", actorRouteFence],
+        ["entry", bool8],
+        ["spotRouteFence", spotRouteFence],
+      ],
+    ),
+    true,
+  ],
+  30: [
+    "relocationReady",
+    block(
+      [
+        ["relocationIdentity", relocationIdentity],
+        ["target", targetFence],
+        ["object", objectIdentity],
+        ["senderRole", role(2)],
+      ],
+    ),
+    false,
+  ],
+  31: [
+    "relocationData",
+    block(
+      [
+        ["relocationIdentity", relocationIdentity],
+        ["senderRole", role(1)],
+        ["object", objectIdentity],
+        ["frozenRecord", frozenRecord],
+      ],
+    ),
+    false,
+  ],
+  33: [
+    "replyRelay",
+    block(
+      [
+        ["operationId", operationId],
+        ["replyRouteId", nonzero],
+        ["context", replyContext],
+        ["terminalResult", terminalResult],
+        ["failureCode", failureCode],
+      ],
+      result,
+    ),
+    true,
+  ],
+  34: [
+    "relocationCutover",
+    block(
+      [
+        ["relocationIdentity", relocationIdentity],
+        ["senderRole", role(1)],
+        ["object", objectIdentity],
+        ["boundaryRecordCount", ordinal],
+        ["boundaryChecksumCrc32c", u32],
+      ],
+    ),
+    false,
+  ],
   40: [
     "relocationPrepare",
     block([
@@ -89,21 +168,87 @@ const COMMANDS = {
     ]),
     false,
   ],
-  42: ["sessionRelocationSeal", block([["relocationId", relocationId], ["coordinatorFence", coordinatorFence], ["senderRole", role(1)], ["actorRouteFence", actorRouteFence], ...sessionFields]), false],
-  43: ["sessionRelocationSealed", block([["relocationId", relocationId], ["coordinatorFence", coordinatorFence], ["actorRouteFence", actorRouteFence], ...sessionFields]), false],
+  42: [
+    "sessionRelocationSeal",
+    block(
+      [
+        ["relocationId", relocationId],
+        ["coordinatorFence", coordinatorFence],
+        ["senderRole", role(1)],
+        ["actorRouteFence", actorRouteFence],
+        ...sessionFields,
+      ],
+    ),
+    false,
+  ],
+  43: [
+    "sessionRelocationSealed",
+    block(
+      [
+        ["relocationId", relocationId],
+        ["coordinatorFence", coordinatorFence],
+        ["actorRouteFence", actorRouteFence],
+        ...sessionFields,
+      ],
+    ),
+    false,
+  ],
   44: [
     "sessionRelocationRoute",
-    block([["relocationId", relocationId], ["coordinatorFence", coordinatorFence], ["senderRole", role(1, 2)], ["actorRef", actorRef], ...sessionFields, ["routeUpdate", routeUpdate]], roleOfUpdate),
+    block(
+      [
+        ["relocationId", relocationId],
+        ["coordinatorFence", coordinatorFence],
+        ["senderRole", role(1, 2)],
+        ["actorRef", actorRef],
+        ...sessionFields,
+        ["routeUpdate", routeUpdate],
+      ],
+      roleOfUpdate,
+    ),
     false,
   ],
   46: [
     "replyRelayAck",
-    block([["relocationId", relocationId], ["coordinatorFence", coordinatorFence], ["operationId", operationId], ["replyRouteId", nonzero], ["requestSourceFence", requestSourceFence], ["status", enumeration(1, [1, 2])]]),
+    block(
+      [
+        ["relocationId", relocationId],
+        ["coordinatorFence", coordinatorFence],
+        ["operationId", operationId],
+        ["replyRouteId", nonzero],
+        ["requestSourceFence", requestSourceFence],
+        ["status", enumeration(1, [1, 2])],
+      ],
+    ),
     false,
   ],
   50: ["messageFollow", block([["envelope", messageFollowEnvelope]]), false],
-  52: ["relocationState", block([["relocationIdentity", relocationIdentity], ["senderRole", role(1)], ["object", objectIdentity], ["chunkOrdinal", u32], ["chunkData", bytes32(67108864)]]), false],
-  53: ["relocationFailed", block([["relocationIdentity", relocationIdentity], ["target", targetFence], ["object", objectIdentity], ["senderRole", role(2)], ["failureCode", realFailure]]), false],
+  52: [
+    "relocationState",
+    block(
+      [
+        ["relocationIdentity", relocationIdentity],
+        ["senderRole", role(1)],
+        ["object", objectIdentity],
+        ["chunkOrdinal", u32],
+        ["chunkData", bytes32(67108864)],
+      ],
+    ),
+    false,
+  ],
+  53: [
+    "relocationFailed",
+    block(
+      [
+        ["relocationIdentity", relocationIdentity],
+        ["target", targetFence],
+        ["object", objectIdentity],
+        ["senderRole", role(2)],
+        ["failureCode", realFailure],
+      ],
+    ),
+    false,
+  ],
 };
 
 function head(reader) {

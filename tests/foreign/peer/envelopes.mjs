@@ -62,7 +62,10 @@ const pendingTimerTick = block([
 const compare = (one, other) => (one < other ? -1 : one > other ? 1 : 0);
 const byParticipant = (one, other) => compare(one.participantId, other.participantId);
 const byOrder = (one, other) => byParticipant(one, other) || compare(one.order, other.order);
-const byName = (one, other) => byParticipant(one, other) || Buffer.compare(Buffer.from(one.name), Buffer.from(other.name));
+const byName = (one, other) => byParticipant(one, other) || Buffer.compare(
+  Buffer.from(one.name),
+  Buffer.from(other.name),
+);
 
 const envelope = block(
   [
@@ -85,19 +88,28 @@ function together(reader, value, starts) {
       reader.fail("invalid-field", starts.applicationStates, "not the participants 1 to n", "applicationStates");
     }
   });
-  if (!applicationStates.length) reader.fail("invalid-field", starts.applicationStates, "no participant", "applicationStates");
+  if (!applicationStates.length) {
+    reader.fail("invalid-field", starts.applicationStates, "no participant", "applicationStates");
+  }
   const last = BigInt(applicationStates.length);
-  for (const [name, items] of [["savedWork", work], ["timerRegistrations", timerRegistrations], ["pendingTimerTicks", ticks]]) {
+  for (const name of ["savedWork", "timerRegistrations", "pendingTimerTicks"]) {
+    const items = value[name];
     items.forEach((item, index) => {
-      if (item.participantId > last) reader.fail("invalid-field", item.startsAt, "no such participant", `${name}[${index}].participantId`);
+      if (item.participantId > last) {
+        reader.fail("invalid-field", item.startsAt, "no such participant", `${name}[${index}].participantId`);
+      }
     });
   }
   const taken = new Set(work.map((item) => `${item.participantId}/${item.order}`));
   const names = new Set(timerRegistrations.map((item) => `${item.participantId}/${item.name}`));
   ticks.forEach((tick, index) => {
     const path = `pendingTimerTicks[${index}]`;
-    if (taken.has(`${tick.participantId}/${tick.order}`)) reader.fail("duplicate-item", tick.startsAt + 8, "an order twice", `${path}.order`);
-    if (!names.has(`${tick.participantId}/${tick.timerName}`)) reader.fail("invalid-field", tick.startsAt + 16, "no such timer", `${path}.timerName`);
+    if (taken.has(`${tick.participantId}/${tick.order}`)) {
+      reader.fail("duplicate-item", tick.startsAt + 8, "an order twice", `${path}.order`);
+    }
+    if (!names.has(`${tick.participantId}/${tick.timerName}`)) {
+      reader.fail("invalid-field", tick.startsAt + 16, "no such timer", `${path}.timerName`);
+    }
   });
 }
 

@@ -68,7 +68,12 @@ class Fields {
 
   member() {
     const run = this.run();
-    const member = { run, role: this.take(1)[0], chunkLimit: this.take(4).readUInt32BE(0), frameLimit: this.take(4).readUInt32BE(0) };
+    const member = {
+      run,
+      role: this.take(1)[0],
+      chunkLimit: this.take(4).readUInt32BE(0),
+      frameLimit: this.take(4).readUInt32BE(0),
+    };
     const bad = member.role < 1 || member.role > 2 || member.chunkLimit > 67108864 || member.frameLimit < 65536;
     if (bad || run.generation < 1n || run.generation > 2n ** 63n - 2n) throw new Refused("malformed-handshake");
     member.chunkLimit ||= CHUNK_DEFAULT;
@@ -157,7 +162,8 @@ function checkProof(found, wanted) {
 
 // Ends a connection that became no link: says why where the table of refusals allows it.
 function refuse(socket, error, spoken) {
-  const silent = !(error instanceof Refused) || error.byPeer || ["not-sojourn", "connection-lost"].includes(error.reason);
+  const untold = ["not-sojourn", "connection-lost"];
+  const silent = !(error instanceof Refused) || error.byPeer || untold.includes(error.reason);
   if (!silent && !socket.destroyed) {
     if (!spoken) socket.write(PREAMBLE);
     socket.write(message(REFUSED, text8(Buffer.from(error.reason, "latin1"))));
@@ -181,7 +187,10 @@ async function bounded(socket, timeoutMs, steps) {
 // Dials: resolves to {peer, leftover} once Welcome was read. `me` is {run, role, chunkLimit, frameLimit}.
 export async function greetAsDialler(socket, me, wantedRun, cluster, secret, timeoutMs = 5000) {
   const intake = new Intake(socket);
-  const hello = message(HELLO, Buffer.concat([randomBytes(32), text8(cluster), memberOctets(me), runOctets(wantedRun)]));
+  const hello = message(
+    HELLO,
+    Buffer.concat([randomBytes(32), text8(cluster), memberOctets(me), runOctets(wantedRun)]),
+  );
   socket.write(Buffer.concat([PREAMBLE, hello]));
   const steps = async () => {
     await intake.preamble();

@@ -43,7 +43,13 @@ export class Mesh {
     if (this.stopping || this.greeting >= UNAUTHENTICATED_MAX) return void socket.destroy();
     this.greeting += 1;
     try {
-      const { peer, leftover } = await greetAsAcceptor(socket, this.me, this.cluster, this.secret, (found) => this.admit(found));
+      const { peer, leftover } = await greetAsAcceptor(
+        socket,
+        this.me,
+        this.cluster,
+        this.secret,
+        (found) => this.admit(found),
+      );
       this.up(new Link(socket, peer, this.me, this, leftover));
     } catch (error) {
       this.receiver.onRefused("accepting", error);
@@ -77,7 +83,9 @@ export class Mesh {
     const there = this.get(run);
     if (there || this.dials.has(key) || this.links.has(key) || this.stopping) return there;
     const colon = endpoint.lastIndexOf(":");
-    const socket = net.connect({ host: endpoint.slice(0, colon).replace(/^\[|\]$/g, ""), port: Number(endpoint.slice(colon + 1)) });
+    const socket = net.connect(
+      { host: endpoint.slice(0, colon).replace(/^\[|\]$/g, ""), port: Number(endpoint.slice(colon + 1)) },
+    );
     socket.on("error", () => {});
     this.dials.set(key, socket);
     try {

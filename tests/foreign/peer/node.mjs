@@ -38,7 +38,13 @@ export class Node {
     this.applicationVersion = BigInt(config.version);
     this.chunkLimit = config.chunkLimit;
     this.store = new LocationStore(config.redis.host, config.redis.port, config.cluster);
-    this.mesh = new Mesh(this.run, config.cluster, config.secret, this, { chunkLimit: config.chunkLimit, frameLimit: Math.max(1048576, config.chunkLimit) + FRAME_HEADROOM });
+    this.mesh = new Mesh(
+      this.run,
+      config.cluster,
+      config.secret,
+      this,
+      { chunkLimit: config.chunkLimit, frameLimit: Math.max(1048576, config.chunkLimit) + FRAME_HEADROOM },
+    );
     this.descriptors = new Map();
     this.objects = new Map();
     this.targets = new Map();
@@ -121,7 +127,10 @@ export class Node {
     this.state = "Stopped";
     for (const timer of this.timers) clearInterval(timer);
     await this.mesh.stop();
-    await this.store.write([[leaseKey(this.owner), this.leaseVersion]], [[leaseKey(this.owner), null], [descriptorKey(this.run), null]]);
+    await this.store.write(
+      [[leaseKey(this.owner), this.leaseVersion]],
+      [[leaseKey(this.owner), null], [descriptorKey(this.run), null]],
+    );
     this.store.close();
   }
 
@@ -135,7 +144,10 @@ export class Node {
 
   // Messages that wait here, in mailboxes and in holds.
   waiting() {
-    return [...this.objects.values()].reduce((sum, held) => sum + held.mailbox.length + (held.staging?.hold?.length ?? 0), 0);
+    return [...this.objects.values()].reduce(
+      (sum, held) => sum + held.mailbox.length + (held.staging?.hold?.length ?? 0),
+      0,
+    );
   }
 
   mayRun() {
@@ -209,11 +221,14 @@ export class Node {
       giveBack();
       return this.refuse(body, new TypedError("InvalidOperation", `${held.name} is another incarnation`));
     }
-    if (held.behind !== null && !(header.flags & FLAG.follow && link !== null && sameRun(link.peer.run, held.arrivedFrom))) {
+    const fromSource = header.flags & FLAG.follow && link !== null && sameRun(link.peer.run, held.arrivedFrom);
+    if (held.behind !== null && !fromSource) {
       giveBack();
       return held.behind.push(body);
     }
-    if (held.place === PLACE.active && !(header.flags & FLAG.marker)) return held.put(body.subarray(header.recordAt), giveBack);
+    if (held.place === PLACE.active && !(header.flags & FLAG.marker)) {
+      return held.put(body.subarray(header.recordAt), giveBack);
+    }
     giveBack();
     if (held.place === PLACE.active) return this.answerMarker(decodeRecord(body.subarray(header.recordAt)), held);
     if (held.place === PLACE.follow) return held.onFollow(body);
@@ -229,19 +244,34 @@ export class Node {
       const found = await this.store.read(key);
       const row = found === null ? null : rowFields(found.value);
       const owner = row?.owner ?? null;
-      if (row?.state === "lost") return this.refuse(body, new TypedError("DataLost", `the state of ${name} was lost`, { object_id: name }));
-      if (owner === null) return this.refuse(body, new TypedError("NotFound", `${name} does not exist here, and this node makes none`, { object_id: name }));
+      if (row?.state === "lost") {
+        return this.refuse(body, new TypedError("DataLost", `the state of ${name} was lost`, { object_id: name }));
+      }
+      if (owner === null) {
+        return this.refuse(
+          body,
+          new TypedError("NotFound", `${name} does not exist here, and this node makes none`, { object_id: name }),
+        );
+      }
       const run = { rid: Buffer.from(owner.rid, "hex"), generation: BigInt(owner.node_generation) };
       const held = this.objects.get(header.key);
       if (held) return this.onObject(held, body, () => {});
       const link = sameRun(run, this.run) ? null : this.mesh.get(run);
-      if (link === null) return this.refuse(body, new TypedError("Unavailable", `${name} cannot be reached from here`, { object_id: name, applied: "no" }));
+      if (link === null) {
+        return this.refuse(
+          body,
+          new TypedError("Unavailable", `${name} cannot be reached from here`, { object_id: name, applied: "no" }),
+        );
+      }
       const copy = Buffer.from(body);
       copy[1] |= FLAG.follow;
       copy[2] += 1;
       return link.sendRecord(copy);
     } catch (error) {
-      return this.refuse(body, new TypedError("Unavailable", `${name}: ${error.message}`, { object_id: name, applied: "no" }));
+      return this.refuse(
+        body,
+        new TypedError("Unavailable", `${name}: ${error.message}`, { object_id: name, applied: "no" }),
+      );
     }
   }
 
@@ -311,7 +341,13 @@ export class Node {
     payload.writeBigUInt64BE(number);
     const record = {
       recordKind: 5,
-      source: { tag: 1, nodeRid: this.run.rid, nodeGeneration: this.run.generation, ownerId: this.owner.owner_id, ownerLeaseGeneration: this.leaseGeneration },
+      source: {
+        tag: 1,
+        nodeRid: this.run.rid,
+        nodeGeneration: this.run.generation,
+        ownerId: this.owner.owner_id,
+        ownerLeaseGeneration: this.leaseGeneration,
+      },
       hasMetadata: false,
       operationId,
       operationKind: 0,
@@ -347,7 +383,15 @@ export class Node {
   answerMarker(record, held) {
     const number = record.body.payload.payload.readBigUInt64BE(0);
     const link = this.mesh.get(this.origin(record));
-    link?.sendControl("MarkerTaken", number, Buffer.from(held.key, "latin1"), INSTANCE_SPOT, held.objectGeneration, held.ownerGeneration, this.leaseGeneration);
+    link?.sendControl(
+      "MarkerTaken",
+      number,
+      Buffer.from(held.key, "latin1"),
+      INSTANCE_SPOT,
+      held.objectGeneration,
+      held.ownerGeneration,
+      this.leaseGeneration,
+    );
     this.count("markers");
   }
 
@@ -365,8 +409,22 @@ export class Node {
       encodeCommand({
         command: 50,
         envelope: {
-          sourceRoute: { tag: 2, spotRef, targetNodeRid: this.run.rid, targetNodeGeneration: this.run.generation, expectedAuthorityOwnerGeneration: formerGeneration, expectedOwnerLeaseGeneration: this.leaseGeneration },
-          targetRoute: { tag: 2, spotRef, targetNodeRid: target.nodeRid, targetNodeGeneration: target.nodeGeneration, expectedAuthorityOwnerGeneration: formerGeneration + 1n, expectedOwnerLeaseGeneration: target.ownerLeaseGeneration },
+          sourceRoute: {
+            tag: 2,
+            spotRef,
+            targetNodeRid: this.run.rid,
+            targetNodeGeneration: this.run.generation,
+            expectedAuthorityOwnerGeneration: formerGeneration,
+            expectedOwnerLeaseGeneration: this.leaseGeneration,
+          },
+          targetRoute: {
+            tag: 2,
+            spotRef,
+            targetNodeRid: target.nodeRid,
+            targetNodeGeneration: target.nodeGeneration,
+            expectedAuthorityOwnerGeneration: formerGeneration + 1n,
+            expectedOwnerLeaseGeneration: target.ownerLeaseGeneration,
+          },
           hopCount: Math.min(header.hops + 1, 8),
           queuedMessages: 0,
           queuedBytes: 0,
@@ -424,9 +482,9 @@ export class Node {
 
   async serve(link, [call, operation, given]) {
     try {
-      const work = { relocate_here: (found) => this.relocate(found), locate_here: (found) => this.locate(found) }[operation];
+      const work = { relocate_here: this.relocate, locate_here: this.locate }[operation];
       if (!work) throw new TypedError("InternalFailure", `this node offers no operation '${operation}'`);
-      link.sendControl("CallResult", call, pack(await work(unpack(given))), null);
+      link.sendControl("CallResult", call, pack(await work.call(this, unpack(given))), null);
     } catch (error) {
       const typed = error instanceof TypedError ? error : new TypedError("InternalFailure", String(error));
       link.sendControl("CallResult", call, Buffer.alloc(0), typed.body);
@@ -435,7 +493,9 @@ export class Node {
 
   mustHold(key) {
     const held = this.objects.get(key.toString("latin1"));
-    if (!held || ![PLACE.active, PLACE.source].includes(held.place)) throw notHere(`spot '${spotId(key.toString("latin1"))}'`);
+    if (!held || ![PLACE.active, PLACE.source].includes(held.place)) {
+      throw notHere(`spot '${spotId(key.toString("latin1"))}'`);
+    }
     return held;
   }
 
@@ -448,11 +508,24 @@ export class Node {
     const held = this.mustHold(key);
     const running = this.moving.get(held.key);
     if (running) return running;
-    const candidates = [...this.descriptors.values()].filter((found) => found.rid === to.toString("hex") && this.eligible(found));
+    const candidates = [...this.descriptors.values()].filter(
+      (found) => found.rid === to.toString("hex") && this.eligible(found),
+    );
     const name = to.toString("utf8");
-    if (!candidates.length) return { outcome: "failed", reason: "TargetUnavailable", detail: `${name} cannot take it`, target: name, interruption_ns: 0, here: this.config.rid };
+    if (!candidates.length) {
+      return {
+        outcome: "failed",
+        reason: "TargetUnavailable",
+        detail: `${name} cannot take it`,
+        target: name,
+        interruption_ns: 0,
+        here: this.config.rid,
+      };
+    }
     const move = new SourceMove(this, held, candidates.at(-1), Date.now() + seconds * 1000);
-    const done = move.begin().then(() => move.outcome).then((result) => ({ ...result, interruption_ns: 0, here: result.outcome === "in_doubt" ? "" : this.config.rid }));
+    const done = move.begin().then(() => move.outcome).then(
+      (result) => ({ ...result, interruption_ns: 0, here: result.outcome === "in_doubt" ? "" : this.config.rid }),
+    );
     this.moving.set(held.key, done);
     return done.finally(() => this.moving.delete(held.key));
   }
@@ -462,7 +535,9 @@ export class Node {
       descriptor.state === "Serving" &&
       !descriptor.cordoned &&
       descriptor.application_version === this.applicationVersion.toString() &&
-      descriptor.types.some((type) => type.kind === "instanceSpot" && type.stable_type === STABLE_TYPE && type.policy === "preserve") &&
+      descriptor.types.some(
+        (type) => type.kind === "instanceSpot" && type.stable_type === STABLE_TYPE && type.policy === "preserve",
+      ) &&
       this.mesh.get(descriptorRun(descriptor)) !== null
     );
   }

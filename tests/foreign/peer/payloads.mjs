@@ -7,7 +7,9 @@ export const MSGPACK = "application/x-sojourn+msgpack";
 const OWN_BYTES = 2;
 
 export function argumentsOf(payload) {
-  if (payload.contentType !== MSGPACK) throw new TypedError("ProtocolError", `content type ${payload.contentType} is not read here`);
+  if (payload.contentType !== MSGPACK) {
+    throw new TypedError("ProtocolError", `content type ${payload.contentType} is not read here`);
+  }
   return unpack(payload.payload);
 }
 
@@ -22,7 +24,15 @@ export class TypedError extends Error {
   constructor(kind, message, extra = {}) {
     super(message);
     this.kind = kind;
-    this.fields = { message, object_id: null, operation_id: null, phase: null, applied: null, remote_traceback: null, ...extra };
+    this.fields = {
+      message,
+      object_id: null,
+      operation_id: null,
+      phase: null,
+      applied: null,
+      remote_traceback: null,
+      ...extra,
+    };
   }
 
   get body() {
@@ -51,6 +61,8 @@ export function ownBytes(blob) {
   const headLength = rest.readUInt32BE(0);
   const head = unpack(rest.subarray(4, 4 + headLength));
   const own = rest.subarray(4 + headLength);
-  if (!head.own || head.attributes.length !== 1 || head.attributes[0][2] !== own.length) throw new Error("not the bytes of capture()");
+  if (!head.own || head.attributes.length !== 1 || head.attributes[0][2] !== own.length) {
+    throw new Error("not the bytes of capture()");
+  }
   return own;
 }

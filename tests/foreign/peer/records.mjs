@@ -3,7 +3,9 @@ import {
   actorRef, actorRouteFence, membership, metadataFrame, objectIdentity, operationIdOrZero, payloadEnvelope,
   relocationId, spotRouteFence,
 } from "./blocks.mjs";
-import { block, bool8, enumeration, nonzero, optional16, Reader, range, rid, text16, text8, union, Writer } from "./bytes.mjs";
+import {
+  block, bool8, enumeration, nonzero, optional16, range, Reader, rid, text16, text8, union, Writer,
+} from "./bytes.mjs";
 import { checkResult, failureCode, terminalResult } from "./results.mjs";
 
 const nodeFields = [
@@ -19,7 +21,15 @@ const source = union(1, {
   3: ["actor", block([...nodeFields, ["actorRef", actorRef]])],
   4: [
     "boundSession",
-    block([...nodeFields, ["actorRef", actorRef], ["sessionRid", rid], ["bindingGeneration", nonzero], ["sessionSequence", nonzero]]),
+    block(
+      [
+        ...nodeFields,
+        ["actorRef", actorRef],
+        ["sessionRid", rid],
+        ["bindingGeneration", nonzero],
+        ["sessionSequence", nonzero],
+      ],
+    ),
   ],
 });
 
@@ -75,7 +85,8 @@ const completion = {
   read(reader) {
     const starts = {};
     const value = {};
-    for (const [name, type] of [["terminalResult", terminalResult], ["failureCode", failureCode], ["hasPayload", bool8]]) {
+    const types = { terminalResult, failureCode, hasPayload: bool8 };
+    for (const [name, type] of Object.entries(types)) {
       starts[name] = reader.at;
       value[name] = reader.named(name, () => type.read(reader));
     }
@@ -91,7 +102,8 @@ const completion = {
   },
 };
 
-// kind: body, operation kinds, operation id ("zero", "nonzero", or "asked": nonzero exactly when asked), metadata, source
+// kind: body, operation kinds, operation id ("zero", "nonzero", or "asked": nonzero exactly when asked), may have
+// metadata, source tag
 const KINDS = {
   1: [block([payload]), [0], "zero", true, null],
   2: [block([payload]), [1], "nonzero", true, null],
@@ -155,7 +167,12 @@ export const frozenRecord = {
       starts[name] = reader.at;
       return reader.named(name, read);
     };
-    const refuse = (name, detail) => reader.fail("invalid-field", starts[name], detail, `${reader.path}.${name}`.replace(/^\./, ""));
+    const refuse = (name, detail) => reader.fail(
+      "invalid-field",
+      starts[name],
+      detail,
+      `${reader.path}.${name}`.replace(/^\./, ""),
+    );
     const value = { recordKind: field("recordKind", () => recordKind.read(reader)) };
     const [body, operations, idRule, mayHaveMetadata, sourceTag] = KINDS[value.recordKind];
     value.source = field("source", () => source.read(reader));

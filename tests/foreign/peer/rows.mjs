@@ -10,10 +10,19 @@ export function rowFields(value) {
 
 export const leaseKey = (owner) => `lease:${owner.lease_generation}:${owner.owner_id}`;
 export const descriptorKey = (run) => `node:${run.rid.toString("hex")}:${run.generation}`;
-export const descriptorRun = (descriptor) => ({ rid: Buffer.from(descriptor.rid, "hex"), generation: BigInt(descriptor.generation) });
+export const descriptorRun = (descriptor) => (
+  { rid: Buffer.from(descriptor.rid, "hex"), generation: BigInt(descriptor.generation) }
+);
 
 export const leaseBytes = (owner) =>
-  rowBytes({ rid: owner.rid, generation: owner.node_generation, owner_id: owner.owner_id, lease_generation: owner.lease_generation });
+  rowBytes(
+    {
+      rid: owner.rid,
+      generation: owner.node_generation,
+      owner_id: owner.owner_id,
+      lease_generation: owner.lease_generation,
+    },
+  );
 
 // The row after its move: owner, owner generation + 1, the RelocationId as committed; everything else stays.
 export const movedRow = (row, owner, relocation) => ({

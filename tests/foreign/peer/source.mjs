@@ -40,7 +40,9 @@ export class SourceMove {
     const found = await node.store.read(this.rowKey);
     this.row = found === null ? null : rowFields(found.value);
     this.link = node.mesh.get(this.run);
-    if (this.row === null || this.row.owner.owner_id !== node.owner.owner_id || held.place !== PLACE.active) return this.failed("RelocationFailed", "the object changed meanwhile");
+    if (this.row === null || this.row.owner.owner_id !== node.owner.owner_id || held.place !== PLACE.active) {
+      return this.failed("RelocationFailed", "the object changed meanwhile");
+    }
     if (this.link === null) return this.failed("TargetUnavailable", "there is no link to the target");
     if (this.deadline - Date.now() < SEAL_TIME_MIN_MS) return this.failed("DeadlineExceeded", "too late to seal");
     this.identity = {
@@ -54,8 +56,18 @@ export class SourceMove {
         expectedAuthorityStoreVersion: found.version,
       },
     };
-    this.object = { tag: 3, instanceType: this.row.stable_type, spotId: spotId(held.key), objectGeneration: held.objectGeneration };
-    this.fence = { nodeRid: this.run.rid, nodeGeneration: this.run.generation, ownerId: this.target.owner_id, ownerLeaseGeneration: BigInt(this.target.lease_generation) };
+    this.object = {
+      tag: 3,
+      instanceType: this.row.stable_type,
+      spotId: spotId(held.key),
+      objectGeneration: held.objectGeneration,
+    };
+    this.fence = {
+      nodeRid: this.run.rid,
+      nodeGeneration: this.run.generation,
+      ownerId: this.target.owner_id,
+      ownerLeaseGeneration: BigInt(this.target.lease_generation),
+    };
     node.sources.set(identityKey(this.identity), this);
     this.seal();
     await this.send();
@@ -75,7 +87,11 @@ export class SourceMove {
       object: this.object,
       applicationVersion: this.node.applicationVersion,
       applicationStates: [{ participantId: 1n, hasState: true, payload: stateBlob(held.instance.capture()) }],
-      savedWork: this.saved.map((entry, index) => ({ participantId: 1n, order: BigInt(index + 1), frozenRecord: this.node.decoded(entry.record) })),
+      savedWork: this.saved.map(
+        (entry, index) => (
+          { participantId: 1n, order: BigInt(index + 1), frozenRecord: this.node.decoded(entry.record) }
+        ),
+      ),
       timerRegistrations: [],
       pendingTimerTicks: [],
     });
@@ -83,7 +99,11 @@ export class SourceMove {
     this.chunks = [];
     for (let at = 0; at < payload.length; at += size) this.chunks.push(payload.subarray(at, at + size));
     const checksum = this.node.spoil ? crc32c(payload) ^ 1 : crc32c(payload);
-    this.manifest = { payloadTotalLength: BigInt(payload.length), payloadChunkCount: this.chunks.length, payloadChecksumCrc32c: checksum >>> 0 };
+    this.manifest = {
+      payloadTotalLength: BigInt(payload.length),
+      payloadChunkCount: this.chunks.length,
+      payloadChecksumCrc32c: checksum >>> 0,
+    };
     this.node.tell("captured", { chunks: this.chunks.length, octets: payload.length, saved: this.saved.length });
   }
 
@@ -99,7 +119,9 @@ export class SourceMove {
         const reason = `the target answered failure ${answer.failureCode}`;
         return this.requests > 1 ? this.fenceAndRestore(reason) : this.restore(reason);
       }
-      if (answer.late || !(await this.nextLink())) return this.fenceAndRestore("the deadline passed before relay-ready");
+      if (answer.late || !(await this.nextLink())) {
+        return this.fenceAndRestore("the deadline passed before relay-ready");
+      }
     }
   }
 
@@ -133,7 +155,11 @@ export class SourceMove {
     link.sendContract(encodeCommand(prepare), Math.max(1, this.restoreEndsAt - Date.now()));
     if (this.node.mark) this.node.sendMarker(this.held, this.run);
     await this.node.gate("chunks");
-    this.chunks.forEach((chunkData, chunkOrdinal) => link.sendContract(encodeCommand({ ...common, command: 52, chunkOrdinal, chunkData })));
+    this.chunks.forEach(
+      (chunkData, chunkOrdinal) => link.sendContract(
+        encodeCommand({ ...common, command: 52, chunkOrdinal, chunkData }),
+      ),
+    );
     this.timer = setTimeout(() => this.answered({ late: true }), Math.max(0, this.deadline - Date.now()));
     const found = await answer;
     clearTimeout(this.timer);
@@ -170,7 +196,9 @@ export class SourceMove {
 
   // A record frame for the object while it moves.
   arrived(body) {
-    if (this.state === "followed" || (this.state === "crossed" && this.link !== null && this.submitted)) this.sendFollow(body);
+    if (this.state === "followed" || (this.state === "crossed" && this.link !== null && this.submitted)) {
+      this.sendFollow(body);
+    }
     else this.hold.push(body);
   }
 
@@ -191,20 +219,28 @@ export class SourceMove {
 
   sendBatch() {
     const common = { relocationIdentity: this.identity, object: this.object, senderRole: 1 };
-    for (const record of this.batch) this.link.sendContract(encodeCommand({ ...common, command: 31, frozenRecord: this.node.decoded(record) }));
+    for (const record of this.batch) {
+      this.link.sendContract(encodeCommand({ ...common, command: 31, frozenRecord: this.node.decoded(record) }));
+    }
   }
 
   sendCutover() {
     this.submitted = true;
     const checksum = this.batch.reduce((before, record) => crc32c(record, before), 0);
     const common = { relocationIdentity: this.identity, object: this.object, senderRole: 1 };
-    this.link.sendContract(encodeCommand({ ...common, command: 34, boundaryRecordCount: BigInt(this.batch.length), boundaryChecksumCrc32c: checksum }));
+    this.link.sendContract(
+      encodeCommand(
+        { ...common, command: 34, boundaryRecordCount: BigInt(this.batch.length), boundaryChecksumCrc32c: checksum },
+      ),
+    );
     this.node.tell("cutover", { relayed: this.batch.length });
   }
 
   sendFollow(body) {
     const sent = this.held.follow(body);
-    if (sent && this.state === "followed") this.node.notice(this.held, body, this.fence, BigInt(this.row.owner_generation));
+    if (sent && this.state === "followed") {
+      this.node.notice(this.held, body, this.fence, BigInt(this.row.owner_generation));
+    }
   }
 
   // The commit is learned by reading the row, never by a message of the target (B8.10).
@@ -213,13 +249,19 @@ export class SourceMove {
       try {
         const found = await this.node.store.read(this.rowKey);
         const row = found === null ? null : rowFields(found.value);
-        if (row !== null && (committedBy(row, this.row.owner_generation, this.identity.relocationId) || BigInt(row.owner_generation) > BigInt(this.row.owner_generation) + 1n)) return this.moved();
+        const expected = this.row.owner_generation;
+        const passedOn = row !== null && BigInt(row.owner_generation) > BigInt(expected) + 1n;
+        if (passedOn || (row !== null && committedBy(row, expected, this.identity.relocationId))) {
+          return this.moved();
+        }
       } catch {
         // read again
       }
       await this.node.pause(STORE_PAUSE_MS);
     }
-    return this.report({ outcome: "in_doubt", reason: "", detail: "the row does not show the target", target: this.target.rid });
+    return this.report(
+      { outcome: "in_doubt", reason: "", detail: "the row does not show the target", target: this.target.rid },
+    );
   }
 
   moved() {
@@ -257,7 +299,10 @@ export class SourceMove {
     const fenced = rowBytes(fencedRow(this.row, relocationId));
     for (;;) {
       try {
-        if ((await this.node.store.write([[this.rowKey, coordinatorFence.expectedAuthorityStoreVersion]], [[this.rowKey, fenced]])) !== null) return this.giveUp(reason);
+        const condition = [this.rowKey, coordinatorFence.expectedAuthorityStoreVersion];
+        if ((await this.node.store.write([condition], [[this.rowKey, fenced]])) !== null) {
+          return this.giveUp(reason);
+        }
         const found = await this.node.store.read(this.rowKey);
         const row = found === null ? null : rowFields(found.value);
         if (row !== null && fencedBy(row, relocationId)) return this.giveUp(reason);
@@ -287,4 +332,8 @@ export class SourceMove {
   }
 }
 
-export const notHere = (name) => new TypedError("InvalidOperation", `${name} is not on this node`, { object_id: name, phase: "not here" });
+export const notHere = (name) => new TypedError(
+  "InvalidOperation",
+  `${name} is not on this node`,
+  { object_id: name, phase: "not here" },
+);

@@ -66,7 +66,11 @@ export class Held {
       this.node.count("turns");
       if (asked) this.node.reply(record, false, resultBytes(payload.packetName, value));
     } catch (error) {
-      const typed = error instanceof TypedError ? error : new TypedError("InternalFailure", String(error), { remote_traceback: error.stack });
+      const typed = error instanceof TypedError ? error : new TypedError(
+        "InternalFailure",
+        String(error),
+        { remote_traceback: error.stack },
+      );
       if (asked) this.node.replyError(record, typed);
     }
     return undefined;
@@ -76,7 +80,10 @@ export class Held {
   follow(body) {
     const link = this.node.mesh.get(this.followRun);
     if (body[2] >= HOPS_MAX || link === null) {
-      this.node.refuse(body, new TypedError("Unavailable", `${this.name} moved on and could not be followed`, { applied: "no" }));
+      this.node.refuse(
+        body,
+        new TypedError("Unavailable", `${this.name} moved on and could not be followed`, { applied: "no" }),
+      );
       return false;
     }
     link.sendRecord(followed(body));

@@ -1,7 +1,8 @@
 // The Location Store on Redis (docs/reference/rows.md, "On Redis"): read, conditional write, scan.
 import { RedisClient } from "./resp.mjs";
 
-// One conditional write. KEYS: version, index, then each row key. ARGV: JSON {prefix, conditions, mutations}, then values.
+// One conditional write. KEYS: version, index, then each row key. ARGV: JSON {prefix, conditions, mutations}, then the
+// values. Answers the new version, or nothing when a condition does not hold.
 const WRITE = `
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -64,7 +65,11 @@ export class LocationStore {
     const plan = {
       prefix: Buffer.byteLength(this.rows),
       conditions: conditions.map(([key, version]) => ({ key: number(key), version: version ?? "" })),
-      mutations: mutations.map(([key, value, ttl]) => ({ key: number(key), value: value === null ? 0 : 1 + values.push(value), ttl: ttl ?? 0 })),
+      mutations: mutations.map(
+        ([key, value, ttl]) => (
+          { key: number(key), value: value === null ? 0 : 1 + values.push(value), ttl: ttl ?? 0 }
+        ),
+      ),
     };
     const version = await this.redis.call("EVAL", WRITE, keys.length, ...keys, JSON.stringify(plan), ...values);
     return version === null ? null : version.toString("latin1");

@@ -17,10 +17,23 @@ const STORE_PAUSE_MS = 50;
 const ENDED_KEEP_MS = 60000;
 
 export const identityKey = ({ relocationId, targetAttemptGeneration, coordinatorFence: fence }) =>
-  [relocationId.high, relocationId.low, targetAttemptGeneration, fence.ownerId, fence.leaseGeneration, fence.nodeRid.toString("hex"), fence.nodeGeneration, fence.expectedAuthorityStoreVersion].join("/");
+  [
+    relocationId.high,
+    relocationId.low,
+    targetAttemptGeneration,
+    fence.ownerId,
+    fence.leaseGeneration,
+    fence.nodeRid.toString("hex"),
+    fence.nodeGeneration,
+    fence.expectedAuthorityStoreVersion,
+  ].join("/");
+
+const sameId = (one, other) => one.high === BigInt(other.high) && one.low === BigInt(other.low);
 
 const sameManifest = (one, other) =>
-  ["payloadTotalLength", "payloadChunkCount", "payloadChecksumCrc32c", "applicationVersion"].every((name) => one[name] === other[name]);
+  ["payloadTotalLength", "payloadChunkCount", "payloadChecksumCrc32c", "applicationVersion"].every(
+    (name) => one[name] === other[name],
+  );
 
 export class TargetMove {
   constructor(node, link, prepare, deadlineMs) {
@@ -53,7 +66,7 @@ export class TargetMove {
 
   named([high, low, attempt]) {
     const { relocationId, targetAttemptGeneration } = this.identity;
-    return relocationId.high === BigInt(high) && relocationId.low === BigInt(low) && targetAttemptGeneration === BigInt(attempt);
+    return sameId(relocationId, { high, low }) && targetAttemptGeneration === BigInt(attempt);
   }
 
   // Checks of B8.1, then the temporary queue before everything else (R4.3.1).
@@ -62,7 +75,9 @@ export class TargetMove {
     if (refusal) return this.fail(refusal[0], refusal[1]);
     const key = spotKey(this.prepare.object.spotId);
     this.previous = this.node.objects.get(key) ?? null;
-    if (this.previous && this.previous.place !== PLACE.follow) return this.fail(FAILURE.spotStale, "the object is here");
+    if (this.previous && this.previous.place !== PLACE.follow) {
+      return this.fail(FAILURE.spotStale, "the object is here");
+    }
     this.held = new Held(this.node, key);
     this.held.objectGeneration = this.prepare.object.objectGeneration;
     this.held.staging = this;
@@ -79,8 +94,12 @@ export class TargetMove {
     const { target, object, applicationVersion, payloadChunkCount } = this.prepare;
     const source = { rid: this.fence.nodeRid, generation: this.fence.nodeGeneration };
     if (!sameRun(source, this.link.peer.run)) return [FAILURE.request, "the fence names another run than the link"];
-    if (!sameRun({ rid: target.nodeRid, generation: target.nodeGeneration }, this.node.run)) return [FAILURE.request, "for another run"];
-    if (object.kind !== "instanceSpot" || object.instanceType !== STABLE_TYPE) return [FAILURE.request, "a type that is not hosted here"];
+    if (!sameRun({ rid: target.nodeRid, generation: target.nodeGeneration }, this.node.run)) {
+      return [FAILURE.request, "for another run"];
+    }
+    if (object.kind !== "instanceSpot" || object.instanceType !== STABLE_TYPE) {
+      return [FAILURE.request, "a type that is not hosted here"];
+    }
     if (applicationVersion !== this.node.applicationVersion) return [FAILURE.request, "another application version"];
     if (payloadChunkCount === 0) return [FAILURE.dataLost, "a payload has at least one chunk"];
     if (this.endsAt <= Date.now()) return [FAILURE.request, "no deadline"];
@@ -90,7 +109,12 @@ export class TargetMove {
   // The same identity again (R4.3.3, B8.6).
   repeated(link, prepare) {
     this.link = link;
-    if (!sameManifest(prepare, this.prepare)) return this.state === "open" || this.state === "writing" ? undefined : this.fail(FAILURE.dataLost, "another manifest");
+    if (!sameManifest(prepare, this.prepare)) {
+      return this.state === "open" || this.state === "writing" ? undefined : this.fail(
+        FAILURE.dataLost,
+        "another manifest",
+      );
+    }
     if (this.state === "ended") return this.failure === null ? undefined : this.sendFailed();
     if (this.state !== "assembling" && this.state !== "restoring") this.sendReady();
     if (this.state === "ready") this.armCutover();
@@ -129,7 +153,9 @@ export class TargetMove {
       try {
         const found = await this.node.store.read(this.rowKey);
         const row = found === null ? null : rowFields(found.value);
-        if (row === null || row.state === "lost" || found.version !== expected) return this.fail(FAILURE.spotStale, "the row has another version");
+        if (row === null || row.state === "lost" || found.version !== expected) {
+          return this.fail(FAILURE.spotStale, "the row has another version");
+        }
         this.row = row;
       } catch {
         await this.node.pause(STORE_PAUSE_MS);
@@ -148,8 +174,12 @@ export class TargetMove {
     try {
       const envelope = decodeEnvelope(Buffer.concat(this.chunks));
       const { relocation, object } = envelope;
-      if (relocation.high !== this.identity.relocationId.high || relocation.low !== this.identity.relocationId.low || object.spotId !== this.prepare.object.spotId) throw new Error("the envelope is of another move");
-      this.held.instance = new Counter(envelope.applicationStates[0].hasState ? ownBytes(envelope.applicationStates[0].payload) : null);
+      if (!sameId(relocation, this.identity.relocationId) || object.spotId !== this.prepare.object.spotId) {
+        throw new Error("the envelope is of another move");
+      }
+      this.held.instance = new Counter(
+        envelope.applicationStates[0].hasState ? ownBytes(envelope.applicationStates[0].payload) : null,
+      );
       this.saved = envelope.savedWork.map((work) => work.frozenRecord);
     } catch (error) {
       this.fail(FAILURE.request, `not restored: ${error.message}`);
@@ -212,7 +242,9 @@ export class TargetMove {
 
   armDeadline() {
     this.deadline = setTimeout(() => {
-      if (["assembling", "restoring", "ready"].includes(this.state)) this.fail(FAILURE.request, "the Restore deadline passed");
+      if (["assembling", "restoring", "ready"].includes(this.state)) {
+        this.fail(FAILURE.request, "the Restore deadline passed");
+      }
     }, this.endsAt - Date.now());
   }
 
@@ -231,13 +263,18 @@ export class TargetMove {
     while (Date.now() < this.endsAt) {
       let version = null;
       try {
-        version = await this.node.store.write([[this.rowKey, this.fence.expectedAuthorityStoreVersion]], [[this.rowKey, rowBytes(row)]]);
+        version = await this.node.store.write(
+          [[this.rowKey, this.fence.expectedAuthorityStoreVersion]],
+          [[this.rowKey, rowBytes(row)]],
+        );
         if (version !== null) return this.open();
         const found = await this.node.store.read(this.rowKey);
         const now = found === null ? null : rowFields(found.value);
         if (now !== null && committedBy(now, this.row.owner_generation, relocationId)) return this.open();
         if (now !== null && fencedBy(now, relocationId)) return this.withdrawn();
-        if (found === null || found.version !== this.fence.expectedAuthorityStoreVersion) return this.end("stale: another valid owner or generation");
+        if (found === null || found.version !== this.fence.expectedAuthorityStoreVersion) {
+          return this.end("stale: another valid owner or generation");
+        }
       } catch {
         // Not known how it ended: the same again, and a conflict then re-reads (R4.5.2).
       }
@@ -255,7 +292,11 @@ export class TargetMove {
     held.place = PLACE.active;
     held.staging = null;
     this.state = "open";
-    const taken = [...this.saved.map((record) => this.node.encoded(record)), ...this.batch, ...this.queue.map((entry) => entry.record)];
+    const taken = [
+      ...this.saved.map((record) => this.node.encoded(record)),
+      ...this.batch,
+      ...this.queue.map((entry) => entry.record),
+    ];
     for (const record of taken) if (!this.node.isMarker(decodeRecord(record))) held.put(record, null);
     this.node.tell("opened", { saved: this.saved.length, relayed: this.batch.length, queued: this.queue.length });
     const now = process.hrtime.bigint();
@@ -267,11 +308,32 @@ export class TargetMove {
   // ends
 
   sendReady() {
-    this.link.sendContract(encodeCommand({ command: 30, relocationIdentity: this.identity, target: this.prepare.target, object: this.prepare.object, senderRole: 2 }));
+    this.link.sendContract(
+      encodeCommand(
+        {
+          command: 30,
+          relocationIdentity: this.identity,
+          target: this.prepare.target,
+          object: this.prepare.object,
+          senderRole: 2,
+        },
+      ),
+    );
   }
 
   sendFailed() {
-    this.link.sendContract(encodeCommand({ command: 53, relocationIdentity: this.identity, target: this.prepare.target, object: this.prepare.object, senderRole: 2, failureCode: this.failure }));
+    this.link.sendContract(
+      encodeCommand(
+        {
+          command: 53,
+          relocationIdentity: this.identity,
+          target: this.prepare.target,
+          object: this.prepare.object,
+          senderRole: 2,
+          failureCode: this.failure,
+        },
+      ),
+    );
   }
 
   // An explicit failure: never after a CAS was issued (R4.3.3). What came directly goes back to the source (B8.15).
@@ -297,7 +359,12 @@ export class TargetMove {
 
   end(reason) {
     for (const { body } of this.drop(reason)) {
-      if (body) this.node.refuse(body, new TypedError("Unavailable", `the relocation of ${this.held.name} to this node ended`, { applied: "no" }));
+      if (body) {
+        this.node.refuse(
+          body,
+          new TypedError("Unavailable", `the relocation of ${this.held.name} to this node ended`, { applied: "no" }),
+        );
+      }
     }
   }
 
