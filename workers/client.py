@@ -25,6 +25,7 @@ from sojourn.spots.references import ActorRef, NodeName, Reference, SpotRef, nod
 from sojourn.spots.settings import SpotSettings
 from sojourn.workers.member import Member
 from sojourn.workers.operations import MemberOperations
+from sojourn.workers.program import refuse_in_worker
 
 __all__ = ["Client", "Location"]
 
@@ -105,6 +106,7 @@ class Client(Member):
     role = PeerRole.CLIENT
 
     def __init__(self, app: App, options: Options, rid: str = "") -> None:
+        refuse_in_worker("Client(...)")
         super().__init__((rid or f"client-{secrets.token_hex(6)}").encode(), options, None, 0)
         self._app = app
         self._outbox: Outbox | None = None

@@ -74,10 +74,10 @@ class Gate:
 
     async def passed(self) -> None:
         loop = asyncio.get_running_loop()
-        ready = loop.create_future()
-        loop.add_reader(self._socket, lambda: ready.done() or ready.set_result(None))
+        ready = asyncio.Event()
+        loop.add_reader(self._socket, ready.set)
         async with asyncio.timeout(20):
-            await ready
+            await ready.wait()
         loop.remove_reader(self._socket)
         self._socket.close()
 
