@@ -64,11 +64,13 @@ format: install ## rewrite the files the way the format check wants them
 
 
 SEEDS ?= 0:200
-.PHONY: sim drills
+.PHONY: sim drills explore
 sim: install ## simulate whole clusters from seeds; SEEDS=0:5000 plays a range, SEEDS=17 tells the story of one
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 drills: install ## planted bugs that the simulation must catch; a checker that cannot fail proves nothing
 	@$(BIN)/python -m tests.simulation.drills $(ARGS)
+explore: install ## every interleaving of one handoff with two faults, over hashed states
+	@$(BIN)/python -m tests.simulation.explore $(ARGS)
 
 .PHONY: coverage
 coverage: install ## tests with branch coverage, child processes included; a table for each folder

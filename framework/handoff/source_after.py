@@ -130,6 +130,7 @@ class SourceAfter(SourceBase):
         """Within the resend window batch and cutover go first, afterwards follow frames only (R4.4.7)."""
         self._end_window(state, now)
         state.connection = event.connection
+        state.target_gone = False
         if state.batch is not None:
             state.batch.submitting = True
             self._send_batch(state.batch, event.connection)

@@ -141,6 +141,8 @@ class SourceBefore(SourceAfter):
     @on(LinkRestored, Sealing, *_FENCING)
     def _note_restored(self, state: Sealing | Fencing, event: LinkRestored, now: float) -> None:
         state.connection = event.connection
+        if isinstance(state, Fencing):
+            state.target_gone = False
 
     @on(LinkLost, TargetRestoring, to=(TargetRestoring, SourcePaused))
     def _cut_before_ready(self, state: TargetRestoring, event: LinkLost, now: float) -> None:

