@@ -137,6 +137,7 @@ class Creation:
         node = self._node
         held.worker = self.pick_worker()
         held.policy = entry.policy
+        held.stable_type = entry.stable_type  # one text for all objects of a type
         held.settle(row.object_generation, row.owner_generation, node.run, node.lease_generation)
         answer = node.pool.call(
             held.worker,

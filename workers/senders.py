@@ -88,11 +88,15 @@ class Outstanding(NamedTuple):
 
 
 class PathEntry:
-    """The path from this node to one object: the machine that keeps its order, and what the cache knows."""
+    """The path from this node to one object: the machine that keeps its order, and what the cache knows.
+
+    `path` None: records go to `route.run`, and nothing else is to be known. Most objects are like that most
+    of the time, so the machine is made again when something happens.
+    """
 
     __slots__ = ("header", "key", "marker", "path", "route", "timer", "timer_at")
 
-    def __init__(self, key: ObjectKey, header: RecordHeader | None, path: machine.SenderPath) -> None:
+    def __init__(self, key: ObjectKey, header: RecordHeader | None, path: machine.SenderPath | None) -> None:
         self.key = key
         self.header = header
         """Header of the last record that needed a look-up: its kind, type and intent steer the look-up."""
@@ -134,24 +138,30 @@ class SenderPaths:
         While they are, later ones must go the same way even if the object has come to this node.
         """
         entry = self._entries.get(key)
-        return entry is not None and isinstance(entry.path.state, machine.LookingUp | machine.AwaitingMarker)
+        return (
+            entry is not None
+            and entry.path is not None
+            and isinstance(entry.path.state, machine.LookingUp | machine.AwaitingMarker)
+        )
 
     def marker_out(self, key: ObjectKey) -> bool:
         """Whether a marker of this node is out for the object: no seal meanwhile (B9.4)."""
         entry = self._entries.get(key)
-        return entry is not None and entry.path.marker_out
+        return entry is not None and entry.path is not None and entry.path.marker_out
 
     def holds_back(self, held: LocalObject, peer: NodeRun | None) -> bool:
         """Whether a record that came here from `peer` (None = this node) waits behind this node's own marker."""
         entry = self._entries.get(held.key)
-        if entry is None or not entry.path.holds_arrivals:
+        if entry is None or entry.path is None or not entry.path.holds_arrivals:
             held.guarded = False
             return False
         return entry.path.holds_from(peer)
 
     def hold(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """Let a record that came here wait behind this node's own marker."""
-        self._handle(self._entries[header.key], machine.RecordSubmitted((body, header, debt)))
+        entry = self._entries[header.key]
+        entry.header = header
+        self._handle(entry, machine.RecordSubmitted((body, header, debt)))
 
     # records ------------------------------------------------------------------------------------
 
@@ -161,7 +171,7 @@ class SenderPaths:
         if entry is None:
             entry = self._enter(header.key, header)
         route = entry.route
-        if route is not None and entry.path.current == route.run:
+        if route is not None and (entry.path is None or entry.path.current == route.run):
             if self._loop.time() - route.learned_at <= self._cache_age_s:
                 self._send(entry, route, body, header, debt)
                 return
@@ -170,9 +180,20 @@ class SenderPaths:
         self._handle(entry, machine.RecordSubmitted((body, header, debt)))
 
     def _enter(self, key: ObjectKey, header: RecordHeader | None) -> PathEntry:
-        path = machine.SenderPath(self._new_marker, self._marker_limit_s, self._follow_s)
-        entry = self._entries[key] = PathEntry(key, header, path)
+        entry = self._entries[key] = PathEntry(key, header, self._new_path())
         return entry
+
+    def _new_path(self) -> machine.SenderPath:
+        return machine.SenderPath(self._new_marker, self._marker_limit_s, self._follow_s)
+
+    def _open(self, entry: PathEntry) -> machine.SenderPath:
+        """The entry's machine, made again from its route if it is not there."""
+        path = entry.path
+        if path is None:
+            path = entry.path = self._new_path()
+            if entry.route is not None:
+                path.handle(machine.PathTaken(_named(entry.route)), self._loop.time())
+        return path
 
     def _new_marker(self) -> int:
         self._next_marker += 1
@@ -222,10 +243,11 @@ class SenderPaths:
         run = held.follow_run
         assert run is not None
         entry = self._entries.get(held.key) or self._enter(held.key, header)
-        if entry.path.last_run in (None, self._exits.run):
+        if self._last_run(entry) in (None, self._exits.run):
+            self._open(entry)
             entry.route = self._route_to(held, run)
             self._handle(entry, machine.PathTaken(_named(entry.route)))
-        current = entry.path.current
+        current = self._current(entry)
         if current is None:
             entry.header = header
             self._handle(entry, machine.RecordSubmitted((body, header, debt)))
@@ -235,12 +257,26 @@ class SenderPaths:
                 route = self._route_to(held, current)
             self._send(entry, route, body, header, debt)
 
+    @staticmethod
+    def _last_run(entry: PathEntry) -> NodeRun | None:
+        if entry.path is not None:
+            return entry.path.last_run
+        return None if entry.route is None else entry.route.run
+
+    @staticmethod
+    def _current(entry: PathEntry) -> NodeRun | None:
+        if entry.path is not None:
+            return entry.path.current
+        return None if entry.route is None else entry.route.run
+
     def _route_to(self, held: LocalObject, run: NodeRun) -> Route:
         return Route(run, held.kind, held.object_generation, held.owner_generation, b"", self._loop.time())
 
     async def _look_up(self, entry: PathEntry) -> None:
         """Find the route and the link to it; what waited goes on in order, or fails with the reason."""
-        assert entry.header is not None
+        if entry.header is None:  # nobody waits for it
+            self._handle(entry, machine.RouteRefused(_cut_off(entry.key)))
+            return
         try:
             route = await self._exits.resolve(entry.key, entry.header)
             if route.run != self._exits.run:
@@ -251,6 +287,7 @@ class SenderPaths:
         self._learn(entry, route)
 
     def _learn(self, entry: PathEntry, route: Route) -> None:
+        self._open(entry)
         if entry.route is None or not route.older_than(entry.route):
             entry.route = route
         self._handle(entry, machine.RouteLearned(_named(route)))
@@ -276,7 +313,8 @@ class SenderPaths:
         """The object left for `route.run`; what this node sent so far went to `first` (see the machines'
         `InstallFollowRoute`)."""
         entry = self._entries.get(held.key) or self._enter(held.key, None)
-        if entry.path.last_run in (None, self._exits.run) or entry.path.holds_arrivals:
+        path = self._open(entry)
+        if path.last_run in (None, self._exits.run) or path.holds_arrivals:
             entry.route = self._route_to(held, first)
             self._handle(entry, machine.PathTaken(_named(entry.route)))
         if route.run != first:
@@ -293,11 +331,12 @@ class SenderPaths:
         """
         entry = self._entries.get(held.key) or self._enter(held.key, None)
         run = self._exits.run
-        if followed is not None and entry.path.last_run in (None, run):
+        path = self._open(entry)
+        if followed is not None and path.last_run in (None, run):
             self._handle(entry, machine.PathTaken(_named(self._route_to(held, followed))))
         entry.route = self._route_to(held, run)
         self._handle(entry, machine.StagingBegun(run, source, queued))
-        held.guarded = entry.path.holds_arrivals
+        held.guarded = path.holds_arrivals
 
     def left_here(self, key: ObjectKey) -> None:
         """The object is not here after all: forget the path that led here."""
@@ -342,13 +381,15 @@ class SenderPaths:
         return [route for route, request in self.outstanding.items() if request.run == run]
 
     def _path_gone(self, entry: PathEntry, run: NodeRun) -> None:
+        self._open(entry)
         if entry.route is not None and entry.route.run == run:
             entry.route = None
         self._handle(entry, machine.PathLost(run))
 
     def _handle(self, entry: PathEntry, event: Event) -> None:
-        marked = entry.path.marker_out
-        for effect in entry.path.handle(event, self._loop.time()):
+        path = self._open(entry)
+        marked = path.marker_out
+        for effect in path.handle(event, self._loop.time()):
             if isinstance(effect, machine.SendOn):
                 self._send_on(entry, effect)
             elif isinstance(effect, machine.LookUpRoute):
@@ -359,8 +400,9 @@ class SenderPaths:
                 self._fail(effect)
             elif isinstance(effect, Log):
                 self._exits.log(effect.name, effect.level, object_id=describe_key(entry.key), **effect.fields)
-        self._arm(entry)
-        if marked and not entry.path.marker_out:
+        if entry.path is path:
+            self._arm(entry, path)
+        if marked and not path.marker_out:
             self._markers.pop(entry.marker, None)
             self._exits.marker_ended()
 
@@ -399,8 +441,9 @@ class SenderPaths:
         if self._markers.pop(number, None) is not None:
             self._handle(entry, machine.MarkerFailed(number))
 
-    def _arm(self, entry: PathEntry) -> None:
-        deadline = entry.path.deadline
+    def _arm(self, entry: PathEntry, path: machine.SenderPath) -> None:
+        """Set the entry's timer; forget what is not needed any more."""
+        deadline = path.deadline
         if entry.timer is not None:
             if deadline == entry.timer_at:
                 return
@@ -409,8 +452,11 @@ class SenderPaths:
         if deadline is not None:
             entry.timer_at = deadline
             entry.timer = self._loop.call_at(deadline, self._deadline, entry)
-        elif isinstance(entry.path.state, machine.NoPath) and self._entries.get(entry.key) is entry:
-            del self._entries[entry.key]
+        elif isinstance(path.state, machine.NoPath):
+            if self._entries.get(entry.key) is entry:
+                del self._entries[entry.key]
+        elif entry.route is not None and path.current == entry.route.run:
+            entry.path = entry.header = None
 
     def _deadline(self, entry: PathEntry) -> None:
         entry.timer = None
@@ -421,7 +467,7 @@ class SenderPaths:
         old = self._loop.time() - self._cache_age_s - self._follow_s
         for entry in list(self._entries.values()):
             route = entry.route
-            if route is not None and route.learned_at < old and entry.path.current is not None:
+            if route is not None and route.learned_at < old and self._current(entry) is not None:
                 self._handle(entry, machine.RouteExpired(route.learned_at + self._cache_age_s))
 
     def close(self) -> None:
