@@ -134,7 +134,7 @@ class Model:
             self.to_arrive,
             self.faults,
             self.begun,
-            round(self.machines["T"].plan.ends_at - now, 6),
+            round(self.target_ends_at - now, 6),
         )
 
     # steps
@@ -473,9 +473,15 @@ class Model:
                 raise Violation(f"unexpected {effect}")
         return None
 
+    @property
+    def target_ends_at(self) -> float:
+        target = self.machines["T"]
+        assert isinstance(target, TargetHandoff)
+        return target.plan.ends_at
+
     def drop(self, effect: fx.DropTarget) -> None:
         mine = self.row.owner == B and not self.row.lost
-        if mine and self.now < self.machines["T"].plan.ends_at:
+        if mine and self.now < self.target_ends_at:
             raise Violation(f"the target drops what it owns: {effect.reason}")
         self.staged = False
         self.calls.pop("T", None) if self.calls.get("T", ("",))[0] == "read" else None

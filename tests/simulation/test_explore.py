@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sojourn.handoff import effects as fx
 from sojourn.handoff import events as ev
 from sojourn.handoff import target_states as ts
 from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.target import TargetHandoff
+from sojourn.handoff.terms import DirectDisposal
 
 from tests.simulation import explore
 from tests.simulation.history import Violation
@@ -34,7 +34,7 @@ def test_the_explorer_can_fail_at_the_source(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_explorer_can_fail_at_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     def stale(self: Any, state: Any, event: Any, now: float) -> None:
-        self._remove(state, "conflict", None, fx.DirectDisposal.FAIL)
+        self._remove(state, "conflict", None, DirectDisposal.FAIL)
 
     bug = changed(TargetHandoff, {(ts.OwnerWriting, ev.OwnerWriteConflicted): stale})
     monkeypatch.setattr(explore, "TargetHandoff", bug)
