@@ -115,8 +115,9 @@ class Creation:
         outcome = await directory.create(held.key, entry)
         if isinstance(outcome, OwnedElsewhere) and outcome.run == self._node.run and self._present(held):
             found = await directory.read(held.key)
-            if found is not None and found.row.owner == self._node.owner and await directory.lose(found):
-                self._node.log("object_lost", "error", object_id=describe_key(held.key))
+            if found is None or found.row.owner == self._node.owner:
+                if found is not None and await directory.lose(found):
+                    self._node.log("object_lost", "error", object_id=describe_key(held.key))
                 outcome = await directory.create(held.key, entry)
         return outcome
 
@@ -135,7 +136,15 @@ class Creation:
 
     async def _make(self, held: LocalObject, entry: RegistryEntry, row: CreatedRow) -> None:
         node = self._node
-        held.worker = self.pick_worker()
+        try:
+            held.worker = self.pick_worker()
+        except SojournError as none_ready:
+            try:  # the row first: whoever asks next finds nothing that names this node
+                await node.directory.remove(held.key, row.version)
+            finally:
+                if self._present(held):
+                    self._give_up(held, none_ready)
+            return
         held.policy = entry.policy
         held.stable_type = entry.stable_type  # one text for all objects of a type
         held.settle(row.object_generation, row.owner_generation, node.run, node.lease_generation)
