@@ -28,6 +28,11 @@ class Budget:
         """Octets charged for one peer."""
         return self._used.get(peer, 0)
 
+    @property
+    def total(self) -> int:
+        """Octets charged in all."""
+        return self._total
+
     def _fits(self, peer: NodeRun, octets: int) -> bool:
         used = self._used.get(peer, 0)
         peer_fits = not self._per_peer or not used or used + octets <= self._per_peer

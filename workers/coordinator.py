@@ -248,6 +248,10 @@ class Coordinator:
 
     # figures ------------------------------------------------------------------------------------
 
+    def payload_octets(self) -> int:
+        """Octets of captured payloads that this node keeps as a source (R4.4.3)."""
+        return sum(driver.payload_octets for driver in self.sources.values())
+
     async def _with_times(self, driver: SourceDriver, result: MoveResult) -> MoveResult:
         """Add the interruption to the result of a move, if the target's figures come in time."""
         if result.outcome != "moved" or not driver.sealed_ns:
@@ -293,47 +297,54 @@ class Coordinator:
         if frame[_COMMAND_AT] == RelocationData.COMMAND:
             relayed = self._relays.get(bytes(frame[_RELOCATION_AT : _RELOCATION_AT + 16]))
             record = None if relayed is None else relayed.relay_prefix.record_of(bytes(frame))
-            if relayed is not None and record is not None:
+            if relayed is not None and record is not None and relayed.plan.identity.source == link.peer:
                 relayed.relay_arrived(record, link)
                 return
         command = decode_command(parts[0], parts[1:])
-        if isinstance(command, RelocationState):
-            driver = self.targets.get(identity_of(command.identity))
-            if driver is not None:
-                driver.handle(
-                    events.ChunkArrived(command.chunk_ordinal, command.chunk_data, link.connection_id)
-                )
-        elif isinstance(command, RelocationData):
-            driver = self.targets.get(identity_of(command.identity))
-            if driver is not None:
-                driver.relay_arrived(bytes(command.record), link)
-        elif isinstance(command, RelocationCutover):
-            driver = self.targets.get(identity_of(command.identity))
-            if driver is not None:
-                driver.handle(
-                    events.CutoverArrived(
-                        command.boundary_record_count, command.boundary_checksum_crc32c, link.connection_id
-                    )
-                )
-        elif isinstance(command, RelocationPrepare):
+        if isinstance(command, RelocationPrepare):
             self._restore_requested(link, command, deadline_ms)
-        elif isinstance(command, RelocationReady):
-            source = self.sources.get(identity_of(command.identity))
-            if source is not None:
-                source.handle(events.RelayReadyReceived(link.connection_id))
-        elif isinstance(command, RelocationFailed):
-            source = self.sources.get(identity_of(command.identity))
-            if source is not None:
-                source.handle(events.RelocationFailedReceived(int(command.failure_code), link.connection_id))
+        elif isinstance(command, RelocationReady | RelocationFailed):
+            self._answered(link, command)
+        elif isinstance(command, RelocationState | RelocationData | RelocationCutover):
+            self._continued(link, command)
         elif isinstance(command, MessageFollow):
             self._node.follow_noticed(command.envelope)
         else:
             raise ProtocolError(f"{type(command).__name__} is not expected on this link")
 
+    def _answered(self, link: Link, command: RelocationReady | RelocationFailed) -> None:
+        """A target's answer counts only on a connection to that target (R3.4)."""
+        source = self.sources.get(identity_of(command.identity))
+        if source is None or source.plan.target != link.peer:
+            return
+        if isinstance(command, RelocationReady):
+            source.handle(events.RelayReadyReceived(link.connection_id))
+        else:
+            source.handle(events.RelocationFailedReceived(int(command.failure_code), link.connection_id))
+
+    def _continued(self, link: Link, command: RelocationState | RelocationData | RelocationCutover) -> None:
+        """What a source sends behind its Restore request counts only on a connection to that source (R3.4)."""
+        identity = identity_of(command.identity)
+        driver = self.targets.get(identity)
+        if driver is None or identity.source != link.peer:
+            return
+        connection = link.connection_id
+        if isinstance(command, RelocationState):
+            driver.handle(events.ChunkArrived(command.chunk_ordinal, command.chunk_data, connection))
+        elif isinstance(command, RelocationData):
+            driver.relay_arrived(bytes(command.record), link)
+        else:
+            count, checksum = command.boundary_record_count, command.boundary_checksum_crc32c
+            driver.handle(events.CutoverArrived(count, checksum, connection))
+
     # taking a move in ---------------------------------------------------------------------------
 
     def _restore_requested(self, link: Link, command: RelocationPrepare, deadline_ms: int) -> None:
         identity = identity_of(command.identity)
+        if identity.source != link.peer:  # not kept: the identity is another node's, and may yet come from it
+            stranger = HandoffWire(command.identity, command.target, command.object)
+            link.send_contract(stranger.failed(FAILURE_REQUEST))
+            return
         event = events.RestoreRequested(manifest_of(command), link.connection_id)
         known = self.targets.get(identity)
         if known is not None:
@@ -371,9 +382,6 @@ class Coordinator:
     def _refusal(self, link: Link, command: RelocationPrepare, deadline_ms: int) -> str | None:
         """Version and run are checked again at Restore (B8.1)."""
         node = self._node
-        fence = command.identity.coordinator_fence
-        if NodeRun(fence.node_rid, fence.node_generation) != link.peer:
-            return "the coordinator fence names another run than the link"
         if NodeRun(command.target.node_rid, command.target.node_generation) != node.run:
             return "the request is for another run"
         if not deadline_ms:

@@ -188,6 +188,8 @@ class Operations(MemberOperations):
             "objects": sum(node.object_counts.values()),
             "objects_by_worker": {str(worker): count for worker, count in node.object_counts.items()},
             "handoffs": len(node.coordinator.sources),
+            "payload_octets": node.coordinator.payload_octets(),
+            "payload_octets_in_flight": node.coordinator.budget.total,
             "safe_to_shutdown": node.coordinator.safe_to_shutdown(),
             "links": sorted(str(link.peer) for link in node.links.all()),
             "counters": dict(node.counters),

@@ -113,15 +113,21 @@ class SourceDriver:
         """CLOCK_MONOTONIC ns when the object's dispatch stopped (S0 of B10.7), 0 before."""
         return self._sealed_ns
 
+    @property
+    def payload_octets(self) -> int:
+        """Octets of the payload that is kept in memory, 0 once it is released (R4.4.3)."""
+        return sum(map(len, self._chunks))
+
     def begin(self, link: Link) -> None:
         """Everything was checked: start the machine on this connection."""
         self._link = link
         self._chunk_limit = min(
             self._node.options.relocation_chunk_bytes, link.peer_receive_chunk_limit or 32 * 1024
         )
-        budget = self._node.options.relocation_in_flight_bytes
-        if budget:
-            self._chunk_limit = min(self._chunk_limit, budget)
+        options = self._node.options
+        for budget in (options.relocation_in_flight_bytes, options.relocation_node_in_flight_bytes):
+            if budget:
+                self._chunk_limit = min(self._chunk_limit, budget)
         self.handle(events.RelocationStarted(link.connection_id))
 
     def handle(self, event: Event) -> None:
