@@ -24,7 +24,14 @@ from tests.leaks import CheckedLoop, LoopErrors, adopt_orphans, what_is_left, wh
 from tests.redis_server import any_redis_url as any_redis_url
 from tests.redis_server import redis_url as redis_url
 
-HEAVY_FOLDERS = ("tests/cluster/", "tests/runtime/", "tests/processes/", "tests/packaging/", "tests/docs/")
+HEAVY_FOLDERS = (
+    "tests/cluster/",
+    "tests/contract/",
+    "tests/runtime/",
+    "tests/processes/",
+    "tests/packaging/",
+    "tests/docs/",
+)
 """Every test in these is heavy without saying so."""
 SHARE_OF_TIMEOUT = 0.8
 """An async test is cancelled after this part of its timeout, and its other tasks are named.

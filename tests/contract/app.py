@@ -1,0 +1,114 @@
+"""The application of the contract tests; every worker process imports it.
+
+Objects write what they do into a file each, so that a test can tell that something did NOT run.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import sojourn as sj
+
+from tests.runtime.fleet import pass_gate
+
+TRACE_VARIABLE = "SOJOURN_CONTRACT_TRACE"
+app = sj.App("contract", version=1)
+
+
+def trace(name: str, text: str) -> None:
+    """Add a line to the file of an object."""
+    with Path(os.environ[TRACE_VARIABLE], name).open("a", encoding="utf-8") as file:
+        file.write(f"{text}\n")
+
+
+class Written:
+    """What both kinds of object do: write lines down, in state and in their file."""
+
+    lines: list[str]
+    blob: bytes
+
+    def _note(self, name: str, text: str) -> int:
+        self.lines.append(text)
+        trace(name, f"ran {text}")
+        return len(self.lines)
+
+
+@app.spot
+class Ledger(sj.InstanceSpot, Written):
+    """Keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.ticks: list[tuple[int, int]] = []
+        self.blob = b""
+
+    async def on_initialize(self) -> None:
+        trace(self.id, "made")
+
+    @sj.send
+    async def note(self, text: str) -> None:
+        self._note(self.id, text)
+
+    @sj.request
+    async def add(self, text: str) -> int:
+        return self._note(self.id, text)
+
+    @sj.request
+    async def history(self) -> list[str]:
+        return self.lines
+
+    @sj.request
+    async def hold(self, port: int) -> int:
+        await pass_gate(port)
+        return self._note(self.id, "held")
+
+    @sj.request
+    async def grow(self, size: int) -> int:
+        self.blob = bytes(range(256)) * (size // 256)
+        return len(self.blob)
+
+    @sj.request
+    async def whole(self, size: int) -> bool:
+        return self.blob == bytes(range(256)) * (size // 256)
+
+    @sj.timer
+    async def tick(self, tick: sj.Tick) -> None:
+        self.ticks.append((tick.delivery_index, tick.scheduled_index))
+        trace(self.id, f"tick {tick.delivery_index}")
+
+    @sj.request
+    async def start_ticking(self, every: float) -> str:
+        self.start_timer(Ledger.tick, every=every)
+        return self.id
+
+    @sj.request
+    async def ticked(self) -> list[tuple[int, int]]:
+        return self.ticks
+
+    @sj.request
+    async def break_off(self, text: str) -> int:
+        """Do the work, then end the process before the reply can leave it."""
+        self._note(self.id, text)
+        os._exit(3)
+
+
+@app.actor
+class Member(sj.Actor, Written):
+    """The same as an Actor."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.blob = b""
+
+    @sj.send
+    async def note(self, text: str) -> None:
+        self._note(self.id, text)
+
+    @sj.request
+    async def add(self, text: str) -> int:
+        return self._note(self.id, text)
+
+    @sj.request
+    async def history(self) -> list[str]:
+        return self.lines

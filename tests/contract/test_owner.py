@@ -1,0 +1,138 @@
+"""CT-15 to CT-18: who changes the owner, and when."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from sojourn.ownership import fence_unit, rewrite_object
+from sojourn.rows import MarkOutcome, RelocationMark, RowState
+
+from tests.contract.hands import HandTarget, ledger_at, move_to, source, take
+from tests.contract.peer import Peer
+from tests.contract.stand import Stand
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+OPTIONS = {"relocation_commit_reserve_ms": 200}
+
+
+async def test_ct_15_no_row_is_written_before_the_object_stands(stand: Stand, peer: Peer) -> None:
+    key = await ledger_at(peer, stand.a)
+    taken = await take(peer, stand.a, key)
+    before = await stand.authority_rows()
+    move = await source(peer, stand.b, taken, chunk_octets=8)
+    move.prepare()
+    for ordinal in range(len(move.chunks) - 1):
+        move.chunk(ordinal)
+    await peer.settle(stand.b)
+    assert await stand.authority_rows() == before
+    assert not move.replies()
+    move.chunk(len(move.chunks) - 1)
+    await move.ready()
+    assert await stand.authority_rows() == before  # nor a prepared one afterwards
+    move.cutover()
+    await move.committed()
+    # A real source writes none either while its target assembles.
+    back = HandTarget(peer, stand.b, key)
+    before = await stand.authority_rows()
+    moving = move_to(peer, stand.b, key)
+    await back.prepared()
+    assert await stand.authority_rows() == before
+    back.ready()
+    await back.cutover()
+    await back.commit()
+    assert (await moving)["outcome"] == "moved"
+
+
+@pytest.mark.parametrize("settled_by", ["cutover", "timeout"])
+async def test_ct_16_no_owner_and_no_turn_before_cutover_or_timeout(
+    stand: Stand, peer: Peer, settled_by: str
+) -> None:
+    key = await ledger_at(peer, stand.a)
+    taken = await take(peer, stand.a, key)
+    move = await source(peer, stand.b, taken, [peer.saved(key, "note", "saved")])
+    await move.ready()
+    move.relay(peer.saved(key, "note", "relayed"))
+    direct = peer.submit(stand.b, key, "add", "direct")
+    await peer.settle(stand.b)
+    assert await stand.row(key) == taken.row
+    assert direct not in peer.answers
+    assert stand.ran(key[1:].decode()) == []
+    if settled_by == "cutover":
+        move.cutover()
+    else:
+        event = await stand.event("cutover_timeout", move.name)
+        assert event.level == "WARNING"
+    await move.committed()
+    assert (await peer.answer(direct)).value == 3
+    assert stand.ran(key[1:].decode()) == ["saved", "relayed", "direct"]
+
+
+async def test_ct_17_the_source_never_changes_the_owner(stand: Stand, peer: Peer) -> None:
+    """A target that never writes: the source waits, reads, and at last marks the object lost, under its own name."""
+    key = await ledger_at(peer, stand.a)
+    first = await stand.row(key)
+    assert first is not None
+    target = HandTarget(peer, stand.a, key)
+    moving = move_to(peer, stand.a, key, deadline_s=2.3)
+    await target.prepared()
+    target.ready()
+    await target.cutover()
+    owners = set()
+    while not moving.done():
+        found = await stand.row(key)
+        assert found is not None
+        owners.add((found.row.owner, found.row.owner_generation))
+        await peer.settle(stand.a)
+    assert owners == {(first.row.owner, first.row.owner_generation)}
+    assert (await moving)["outcome"] == "failed"
+    last = await stand.row(key)
+    assert last is not None
+    assert (last.row.owner, last.row.state) == (first.row.owner, RowState.LOST)
+    assert (await stand.event("object_lost", target.key[1:].decode())).level == "ERROR"
+
+
+async def test_ct_18_nothing_runs_after_a_conflict(stand: Stand, peer: Peer) -> None:
+    """The row changes under the target's feet between relay-ready and cutover."""
+    key = await ledger_at(peer, stand.a)
+    taken = await take(peer, stand.a, key)
+    made = stand.made(key[1:].decode())
+    move = await source(peer, stand.b, taken, [peer.saved(key, "note", "saved")])
+    await move.ready()
+    assert stand.made(key[1:].decode()) == made + 1
+    move.relay(peer.saved(key, "note", "relayed"))
+    peer.submit(stand.b, key, "note", "direct", request=False)
+    direct = peer.submit(stand.b, key, "add", "direct request")
+    row = taken.row.row
+    changed = msgspec.structs.replace(row, relocation=RelocationMark(1, 1, MarkOutcome.COMMITTED))
+    await peer.write(rewrite_object(taken.row, changed))
+    move.cutover()
+    answer = await peer.answer(direct)
+    assert (answer.error, answer.applied) == ("Unavailable", "no")
+    removed = await stand.fact(lambda: stand.log.events("dead_letter", about=move.name), stand.b)
+    assert len(removed) >= 1
+    await peer.settle(stand.b)
+    assert stand.ran(key[1:].decode()) == []
+    found = await stand.row(key)
+    assert found is not None
+    assert found.row == changed
+    # The id is not blocked: the row's owner moves it by a new attempt.
+    again = await source(peer, stand.b, type(taken)(key, found, taken.envelope))
+    await again.give()
+    assert await peer.ask(stand.b, key, "add", "afterwards") == 1
+
+
+async def test_fenced_attempt_ends_without_an_answer(stand: Stand, peer: Peer) -> None:
+    """B6.7: a target that finds its own id fenced in the row gives up; what came to it directly is followed."""
+    key = await ledger_at(peer, stand.a)
+    taken = await take(peer, stand.a, key)
+    move = await source(peer, stand.b, taken)
+    await move.ready()
+    direct = peer.submit(stand.b, key, "add", "direct")
+    await peer.settle(stand.b)
+    await peer.write(fence_unit([taken.row], move.relocation))
+    since = len(peer.records)
+    await stand.event("cutover_timeout", move.name)  # no relay came: nothing proves that the source went on
+    (followed,) = await peer.until(lambda: peer.records[since:])
+    assert followed[2] == 1  # one hop
+    assert direct not in peer.answers
+    assert len(move.replies()) == 1
