@@ -124,8 +124,11 @@ class Directory:
             Unavailable: the store does not answer, or this node's own lease does not allow a write now.
         """
         unknown = False
-        for _ in range(CREATE_ATTEMPTS):
-            previous = await self.read(key)
+        previous: VersionedRow | None = None
+        for attempt in range(CREATE_ATTEMPTS):
+            # Who sends a first message has just seen that there is no row: the write alone decides.
+            if attempt:
+                previous = await self.read(key)
             if previous is not None:
                 kept = self._judge(key, previous, unknown)
                 if kept is not None:
@@ -139,8 +142,10 @@ class Directory:
                 continue
             if isinstance(result, Applied):
                 return CreatedRow(generation, 1, result.versions[row.row_key])
+            if previous is None:
+                continue
             again = await self.read(key)
-            if again is not None and previous is not None and again.version == previous.version:
+            if again is not None and again.version == previous.version:
                 return OwnedElsewhere.of(key, again.row)
         raise Unavailable(
             f"{describe_key(key)} could not be created: other writers kept changing its row; try again",
