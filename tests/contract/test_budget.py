@@ -9,7 +9,7 @@ import pytest
 from sojourn.wire import RelocationCutover, RelocationData, decode_envelope
 
 from tests.contract.app import Ledger
-from tests.contract.hands import HandTarget, checksum_of, ledger_at, move_to, source, take
+from tests.contract.hands import HandTarget, checksum_of, ledger_at, move_to, source, take, taken_by
 from tests.contract.peer import Peer
 from tests.contract.stand import Stand
 
@@ -90,6 +90,59 @@ async def test_ct_13_a_resent_batch_replaces_what_was_staged(stand: Stand, peer:
     assert again[: len(target.relay(first))] == target.relay(first)
     await target.commit()
     assert (await moving)["outcome"] == "moved"
+
+
+async def test_ct_13_a_batch_resent_too_late_adds_only_what_is_new(stand: Stand, peer: Peer) -> None:
+    """B8.4: the boundary was settled with two records; of a longer batch the rest is appended, in order."""
+    key = await ledger_at(peer, stand.a)
+    taken = await take(peer, stand.a, key)
+    batch = [peer.saved(key, "note", f"record {number}") for number in range(4)]
+    move = await source(peer, stand.b, taken)
+    row = await move.give(*batch[:2])
+    await peer.cut(stand.b)
+    await peer.link_to(stand.b)
+    move.relayed.clear()
+    move.relay(*batch)
+    move.cutover()
+    assert (await stand.event("late_cutover", move.name)).level == "WARNING"
+    assert await peer.ask(stand.b, key, "history") == [f"record {number}" for number in range(4)]
+    assert await stand.row(key) == row
+
+
+async def test_a_cut_before_relay_ready_repeats_everything(stand: Stand, peer: Peer) -> None:
+    """B8.6, both halves: the same Restore request and all chunks from the first, under the same identity."""
+    key = await ledger_at(peer, stand.a)
+    await peer.ask(stand.a, key, "grow", 128 * 1024)
+    target = HandTarget(peer, stand.a, key)
+    moving = move_to(peer, stand.a, key)
+    first = await target.prepared()
+    peer.submit(stand.a, key, "note", "held", request=False)
+    await peer.settle(stand.a)
+    before = target.connection
+    await peer.cut(stand.a)
+    await peer.link_to(stand.a)
+    await peer.until(lambda: target.connection != before)
+    assert await target.prepared() == first
+    payload = target.payload()
+    target.ready()
+    await target.cutover()
+    assert len(target.relay()) == 1
+    await target.commit()
+    assert (await moving)["outcome"] == "moved"
+
+    made = stand.made(key[1:].decode())
+    move = await source(peer, stand.b, await taken_by(target), chunk_octets=32 * 1024)
+    assert len(move.payload) == len(payload)
+    move.prepare()
+    move.chunk(0)
+    move.chunk(1)
+    await peer.settle(stand.b)
+    await peer.cut(stand.b)
+    await peer.link_to(stand.b)
+    await move.give(*target.relay())
+    assert await peer.ask(stand.b, key, "history") == ["held"]
+    assert await peer.ask(stand.b, key, "whole", 128 * 1024)
+    assert stand.made(key[1:].decode()) == made + 1
 
 
 async def test_ct_14_after_the_window_nothing_is_kept_and_nothing_resent(stand: Stand, peer: Peer) -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from sojourn.ownership import fence_unit, rewrite_object
 from sojourn.rows import MarkOutcome, RelocationMark, RowState
+from sojourn.wire import RelocationCutover, RelocationData, RelocationFailed
 
 from tests.contract.hands import HandTarget, ledger_at, move_to, source, take
 from tests.contract.peer import Peer
@@ -119,6 +120,48 @@ async def test_ct_18_nothing_runs_after_a_conflict(stand: Stand, peer: Peer) -> 
     again = await source(peer, stand.b, type(taken)(key, found, taken.envelope))
     await again.give()
     assert await peer.ask(stand.b, key, "add", "afterwards") == 1
+
+
+async def test_a_second_identity_for_one_object_is_judged_by_the_row(stand: Stand, peer: Peer) -> None:
+    """B8.16: where the row names both, the newcomer lives unless the older has sent relay-ready."""
+    key = await ledger_at(peer, stand.a)
+    taken = await take(peer, stand.a, key)
+    older, newer, newest = [await source(peer, stand.b, taken, chunk_octets=64) for _ in range(3)]
+    older.prepare()
+    older.chunk(0)
+    direct = peer.submit(stand.b, key, "add", "direct")
+    await peer.settle(stand.b)
+    newer.offer()
+    assert isinstance(await older.replied(), RelocationFailed)
+    await newer.ready()
+    newest.offer()
+    assert isinstance(await newest.replied(), RelocationFailed)
+    assert await stand.row(key) == taken.row
+    final = await newer.give(peer.saved(key, "note", "relayed"))
+    assert final.row.relocation is not None
+    assert (final.row.relocation.high, final.row.relocation.low) == newer.relocation
+    assert (await peer.answer(direct)).value == 2  # handed over from attempt to attempt, behind the relay
+    assert await peer.ask(stand.b, key, "history") == ["relayed", "direct"]
+
+
+async def test_a_fence_that_meets_a_commit_adopts_it(stand: Stand, peer: Peer) -> None:
+    """B6.7: the target's answer never came, but its write did: the hold is followed, nothing is restored."""
+    key = await ledger_at(peer, stand.a)
+    target = HandTarget(peer, stand.a, key)
+    moving = move_to(peer, stand.a, key, deadline_s=2.2)
+    await target.prepared()
+    followed = len(peer.records)
+    peer.submit(stand.a, key, "note", "held", request=False)
+    row = await target.commit()
+    assert (await moving)["outcome"] == "moved"
+    (record,) = await peer.until(lambda: peer.records[followed:])
+    assert record[2] == 1  # one hop
+    target.ready()
+    peer.submit(stand.a, key, "note", "later", request=False)
+    await peer.until(lambda: len(peer.records) == followed + 2)
+    assert not target.arrived(RelocationData, RelocationCutover)
+    assert stand.ran(key[1:].decode()) == []
+    assert await stand.row(key) == row
 
 
 async def test_fenced_attempt_ends_without_an_answer(stand: Stand, peer: Peer) -> None:
