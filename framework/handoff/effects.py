@@ -67,7 +67,11 @@ class DeliverRecords(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ForgetHandoff(Effect):
-    """The machine has nothing left to do or to remember."""
+    """The machine has nothing left to do or to remember.
+
+    Follow records that it sent, and that a connection later turns out not to have taken, are the driver's to
+    fail (Unavailable, `applied` = no).
+    """
 
 
 # source

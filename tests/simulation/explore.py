@@ -270,6 +270,9 @@ class Model:
         unsent, self.unsent = self.unsent, ()
         left = sum(1 for frame in unsent if frame[0] == "relay")
         back = tuple(frame[1] for frame in unsent if frame[0] == "follow")
+        if isinstance(self.machines["S"].state, SourceClosed | SourceRestored):
+            for record in back:
+                self.end(record, "failed")
         return ev.LinkLost(connection, self.relayed() - left, back)
 
     def send(self, who: str, frame: tuple[Any, ...]) -> None:
