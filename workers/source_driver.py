@@ -30,6 +30,7 @@ from sojourn.workers.host_move import MoveResult
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import frozen_record
+from sojourn.workers.stream import HandedMark
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -38,8 +39,6 @@ __all__ = ["SourceDriver"]
 
 INTERRUPTION_WARNING_S = 1.0
 """From seal to cutover submitted: longer than this is worth a warning (B10.7)."""
-RELAY_GROUP = 32
-"""Relay records between two reports of what the transport has taken over (R4.4.3)."""
 
 
 class SourceDriver:
@@ -72,7 +71,8 @@ class SourceDriver:
         self._chunks: list[bytes] = []
         self._chunks_complete: asyncio.Future[None] = node.loop.create_future()
         self._chunk_limit = 0
-        self._relay_handed = 0
+        self._relay_marks: list[HandedMark] = []
+        """One per relay record of the last `SendRelay`: what may have arrived must not be followed as well."""
         self._sealed_ns = 0
         self._past_boundary = False
         self._debt: Debt | None = None
@@ -191,7 +191,8 @@ class SourceDriver:
         """The connection to the target broke."""
         if self._link is not None and self._link.connection_id == link.connection_id:
             self._link = None
-            self.handle(events.LinkLost(link.connection_id, self._relay_handed, follow_unsent))
+            handed = sum(mark.handed for mark in self._relay_marks)
+            self.handle(events.LinkLost(link.connection_id, handed, follow_unsent))
 
     def link_up(self, link: Link) -> None:
         """A new connection to the target's run stands."""
@@ -294,22 +295,14 @@ class SourceDriver:
         link.send_contract([[head, chunk]], 0, lambda _: budget.free(peer, octets))
 
     def _send_relay(self, effect: effects.SendRelay) -> None:
-        self._relay_handed = 0
+        self._relay_marks = []
         link = self._link_of(effect.connection)
         if link is None:
             return
-        last = len(effect.records) - 1
-        counted = 0
-        for number, body in enumerate(effect.records):
-            told = None
-            if number - counted >= RELAY_GROUP or number == last:
-                told = functools.partial(self._relay_written, number + 1)
-                counted = number
-            link.send_contract([[self._data_head, frozen_record(body)]], 0, told)
-
-    def _relay_written(self, records: int, handed: bool) -> None:
-        if handed:
-            self._relay_handed = records
+        for body in effect.records:
+            mark = HandedMark()
+            self._relay_marks.append(mark)
+            link.send_contract([[self._data_head, frozen_record(body)]], 0, mark)
 
     def _send_cutover(self, effect: effects.SendCutover) -> None:
         self._past_boundary = True
@@ -451,6 +444,7 @@ class SourceDriver:
             lane.forget_object(self._held.key)
 
     def _release_payload(self, effect: effects.ReleasePayload) -> None:
+        self._relay_marks = []
         self._node.retention.free(sum(map(len, self._chunks)))
         self._chunks = []
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from sojourn.errors import ProtocolError
 from sojourn.frames import LENGTH
 
-__all__ = ["LARGE_FRAME", "FrameReader", "FrameWriter", "Piece"]
+__all__ = ["LARGE_FRAME", "FrameReader", "FrameWriter", "HandedMark", "Piece"]
 
 Piece: TypeAlias = bytes | memoryview
 """A run of octets of a frame. A view is one of single octets (format `B`), stays referenced until the transport
@@ -176,6 +176,19 @@ def _is_free(buffer: bytearray) -> bool:
 _Frame: TypeAlias = "bytes | tuple[Sequence[Piece], Callable[[bool], None] | None]"
 
 
+class HandedMark:
+    """An `on_written` that also knows whether its frame was given to the transport: from then on it may have
+    arrived, also when the connection broke before the kernel had all of it."""
+
+    __slots__ = ("handed",)
+
+    def __init__(self) -> None:
+        self.handed = False
+
+    def __call__(self, written: bool) -> None:
+        """Nothing to do: `handed` is what is asked for."""
+
+
 class FrameWriter:
     """Collects frames and hands them to a transport once per loop turn, in the order they were given.
 
@@ -305,6 +318,8 @@ class FrameWriter:
             size += length
             if on_written is not None:
                 self._marks.append(on_written)
+                if isinstance(on_written, HandedMark):
+                    on_written.handed = True
         self.octets -= size
         if small:
             out.append(b"".join(small))

@@ -8,6 +8,7 @@ import pytest
 from sojourn.frames import LENGTH, reply_frame
 from sojourn.handshake_octets import HandshakeRefused
 from sojourn.workers.link import LinkOptions
+from sojourn.workers.stream import HandedMark
 
 from tests.links.members import Notebook, member, record, run_of, turn_until, wait_until
 
@@ -91,6 +92,27 @@ async def test_a_contract_frame_that_never_left_is_told() -> None:
         assert told == sorted(told, reverse=True)
         assert told[0]
         assert not told[-1]
+
+
+async def test_what_the_transport_was_given_is_told_from_what_it_never_was() -> None:
+    marks = [HandedMark() for _ in range(200)]
+    told: list[bool] = []
+    async with member("a") as (a, seen_a), member("b") as (b, _):
+        link = await a.ensure(b.identity, b.endpoint)
+        back = b.get(a.identity)
+        assert back is not None
+        assert back._transport is not None
+        back._transport.pause_reading()
+        chunk = memoryview(bytes(256 * 1024))
+        for mark in marks:
+            link.send_contract([chunk], on_written=told.append)
+            link.send_contract([b"small"], on_written=mark)
+        await turn_until(lambda: link.unwritten_octets and told)
+        back.abort("cut")
+        await wait_until(seen_a, lambda: bool(seen_a.downs))
+    handed = [mark.handed for mark in marks]
+    assert handed == sorted(handed, reverse=True)
+    assert sum(told) - 1 <= sum(handed) < len(marks)
 
 
 async def test_a_silent_peer_is_given_up() -> None:
