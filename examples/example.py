@@ -31,17 +31,21 @@ class Board(sj.InstanceSpot):  # made by the first message to its id
         return self.best
 
 
-async def main() -> None:
+async def main(cluster: sj.LocalCluster) -> None:
+    first, second = cluster.nodes
+    ada = await cluster.client.create(Player, "ada", at=first)
+    print(await ada.request(Player.hit, 3))
+    await ada.relocate(to=second)  # the score goes along
+    print(await ada.request(Player.hit, 4))
+    await second.relocate(mode="PlannedMaintenance")  # empty a whole node
+    print(await ada.request(Player.hit, 5))
+    print(await cluster.client.spot(Board, "today").request(Board.read))
+
+
+async def start() -> None:
     async with sj.LocalCluster(app, nodes=2) as cluster:  # real processes
-        first, second = cluster.nodes
-        ada = await cluster.client.create(Player, "ada", at=first)
-        print(await ada.request(Player.hit, 3))
-        await ada.relocate(to=second)  # the score goes along
-        print(await ada.request(Player.hit, 4))
-        await second.relocate(mode="PlannedMaintenance")  # empty a whole node
-        print(await ada.request(Player.hit, 5))
-        print(await cluster.client.spot(Board, "today").request(Board.read))
+        await main(cluster)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(start())
