@@ -14,15 +14,25 @@ from sojourn.ids import NodeRun
 __all__ = ["Budget"]
 
 
+class _Waiter:
+    __slots__ = ("charge", "future", "octets", "peer")
+
+    def __init__(self, peer: NodeRun, octets: int, charge: bool, future: asyncio.Future[None]) -> None:
+        self.peer = peer
+        self.octets = octets
+        self.charge = charge
+        self.future = future
+
+
 class Budget:
-    """Both budgets; 0 = off. Waiters are served in order."""
+    """Both budgets; 0 = off. Who waits for the same connection is served in order."""
 
     def __init__(self, per_peer: int, per_node: int) -> None:
         self._per_peer = per_peer
         self._per_node = per_node
         self._used: dict[NodeRun, int] = {}
         self._total = 0
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[_Waiter] = deque()
 
     def used(self, peer: NodeRun) -> int:
         """Octets charged for one peer."""
@@ -30,7 +40,7 @@ class Budget:
 
     @property
     def total(self) -> int:
-        """Octets charged in all."""
+        """Octets charged for the whole node."""
         return self._total
 
     def _fits(self, peer: NodeRun, octets: int) -> bool:
@@ -40,8 +50,8 @@ class Budget:
         return peer_fits and node_fits
 
     def take(self, peer: NodeRun, octets: int) -> bool:
-        """Charge at once if it fits and nobody waits."""
-        if self._waiters or not self._fits(peer, octets):
+        """Charge at once if it fits and nobody waits for the same connection."""
+        if any(waiter.peer == peer for waiter in self._waiters) or not self._fits(peer, octets):
             return False
         self._charge(peer, octets)
         return True
@@ -52,23 +62,26 @@ class Budget:
 
     async def wait(self, peer: NodeRun, octets: int) -> None:
         """Charge as soon as it fits."""
-        while not self._fits(peer, octets):
-            await self._changed()
-        self._charge(peer, octets)
+        if not self.take(peer, octets):
+            await self._turn(peer, octets, charge=True)
 
     async def wait_room(self, peer: NodeRun) -> None:
         """Wait until a new unit may start: before its seal, while it still works (R5.4)."""
-        while not self._fits(peer, 1):
-            await self._changed()
+        if any(waiter.peer == peer for waiter in self._waiters) or not self._fits(peer, 1):
+            await self._turn(peer, 1, charge=False)
 
-    async def _changed(self) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _turn(self, peer: NodeRun, octets: int, *, charge: bool) -> None:
+        waiter = _Waiter(peer, octets, charge, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         try:
-            await waiter
-        finally:
+            await waiter.future
+        except asyncio.CancelledError:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
+                self._serve()
+            elif charge:
+                self.free(peer, octets)  # it was served while it was being cancelled
+            raise
 
     def free(self, peer: NodeRun, octets: int) -> None:
         """The transport has let go of a chunk, or its connection broke (B8.14)."""
@@ -78,7 +91,17 @@ class Budget:
         else:
             self._used.pop(peer, None)
         self._total -= octets
-        waiters, self._waiters = self._waiters, deque()
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._serve()
+
+    def _serve(self) -> None:
+        full: set[NodeRun] = set()
+        waiting, self._waiters = self._waiters, deque()
+        for waiter in waiting:
+            if waiter.peer in full or not self._fits(waiter.peer, waiter.octets):
+                full.add(waiter.peer)
+                self._waiters.append(waiter)
+                continue
+            if waiter.charge:
+                self._charge(waiter.peer, waiter.octets)
+            if not waiter.future.done():
+                waiter.future.set_result(None)

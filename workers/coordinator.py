@@ -246,6 +246,17 @@ class Coordinator:
         """No object, no follow route and no resend window is left here (B10.5)."""
         return not self.sources and not self._node.router.objects
 
+    async def close(self) -> None:
+        """The node stops: nobody waits for a move any more. What the other nodes hold is theirs to settle."""
+        moves = list(self._moving.values())
+        for move in moves:
+            move.cancel()
+        await asyncio.gather(*moves, return_exceptions=True)
+        for source in self.sources.values():
+            source.close()
+        for target in self.targets.values():
+            target.close()
+
     # figures ------------------------------------------------------------------------------------
 
     def payload_octets(self) -> int:
@@ -446,11 +457,14 @@ class Coordinator:
         if driver is not None:
             driver.bulk_arrived(last, chunk)
 
-    def worker_lost(self, held: LocalObject) -> None:
-        """The worker of a moving object ended."""
+    def worker_lost(self, held: LocalObject) -> bool:
+        """The worker of a moving object ended. True when the object is lost with it (B6.6)."""
         staging = held.staging
-        if isinstance(staging, SourceDriver | TargetDriver):
+        if isinstance(staging, SourceDriver):
+            return staging.worker_lost()
+        if isinstance(staging, TargetDriver):
             staging.worker_lost()
+        return False
 
     def link_up(self, link: Link) -> None:
         """A new connection to a run stands."""

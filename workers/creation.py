@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.control import Created, CreateObject, DropObject, OpenObject, RegistryEntry
 from sojourn.errors import (
     AlreadyExists,
+    DeadlineExceeded,
     NotConfigured,
     NotFound,
     Rejected,
@@ -182,10 +183,10 @@ class Creation:
         self._node.count_object(held.worker, +1)
         self._drain(held)
 
-    def _drain(self, held: LocalObject) -> None:
+    def _drain(self, held: LocalObject, into: LocalObject | None = None) -> None:
         waiting, held.waiting = held.waiting or [], None
         for body, header, debt in waiting:
-            self._node.router.to_object(held, body, header, debt, None)
+            self._node.router.to_object(into or held, body, header, debt, None)
 
     async def _pass_on(self, held: LocalObject, owner: OwnedElsewhere) -> None:
         """Another node has it: what came here is followed there, in order; the entry stays for a while."""
@@ -238,6 +239,7 @@ class Creation:
         node.router.objects[key] = held
         try:
             held.worker = self.pick_worker()
+            lane = node.lanes[held.worker]
             error = await self._failure(
                 node.pool.call(
                     held.worker,
@@ -249,13 +251,13 @@ class Creation:
             if error is not None:
                 raise error
             row = await self._commit(held, entry)
+            if node.lanes.get(held.worker) is not lane or held.worker not in node.object_counts:
+                await node.directory.remove(key, row.version)
+                raise Unavailable(f"the worker that made {describe_key(key)} ended", applied="no")
         except BaseException as error:
             if held.worker >= 0:
                 node.pool.control(held.worker, DropObject(key, ""))
-            if previous is not None:
-                node.router.objects[key] = previous
-            if isinstance(error, SojournError):
-                self._give_up(held, error)
+            self._withdraw(held, previous, error)
             raise
         held.settle(row.object_generation, row.owner_generation, node.run, node.lease_generation)
         node.lanes[held.worker].deliver_ordered(
@@ -263,6 +265,21 @@ class Creation:
         )
         self._open(held)
         return {"object_generation": row.object_generation, "owner_generation": row.owner_generation}
+
+    def _withdraw(self, held: LocalObject, previous: LocalObject | None, error: BaseException) -> None:
+        """Nothing came of it: what waited goes where this node followed the object before, or ends."""
+        node = self._node
+        if not self._present(held):
+            return  # a move brought the object here meanwhile, and took over what waited
+        if previous is not None and previous.follow_run is not None:
+            node.router.objects[held.key] = previous
+            node.install_follow(previous, previous.follow_run)
+            self._drain(held, previous)
+            return
+        typed = error if isinstance(error, SojournError) else None
+        self._give_up(
+            held, typed or Unavailable(f"making {describe_key(held.key)} was broken off", applied="no")
+        )
 
     # the Entry Spot -----------------------------------------------------------------------------
 
@@ -297,8 +314,17 @@ class Creation:
         route, reply = node.own_request()
         body = admission_frame(node.source_prefix, held, route, key_id(key), stable_type)
         node.lanes[held.worker].deliver(body, parse_record_header(body), None)
-        async with asyncio.timeout(node.options.hook_deadline_ms / 1000):
-            return read_admission(await reply)
+        try:
+            async with asyncio.timeout(node.options.hook_deadline_ms / 1000):
+                return read_admission(await reply)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"on_create_actor of {node.run} did not answer within {node.options.hook_deadline_ms} ms",
+                object_id=describe_key(key),
+                phase="on_create_actor",
+            ) from None
+        finally:
+            node.forget_own_request(route)
 
     async def _commit(self, held: LocalObject, entry: RegistryEntry) -> CreatedRow:
         node = self._node

@@ -129,19 +129,25 @@ class HostMove:
         self._set_state(HostState.RELOCATING)
         result = HostRelocation("Relocated")
         stays: set[ObjectKey] = set()
+        emptied = False
         try:
-            while result.reason not in _STOPS:
-                batch = self._next_batch(stays)
-                if not batch:
-                    break
+            # Once something stopped the operation, the units of later batches are only named (B10.2).
+            while batch := self._next_batch(stays):
                 await self._move_batch(batch, version, deadline, result, stays)
+            emptied = not result.stayed
         finally:
-            if result.stayed:
-                result.outcome = "Blocked"
-                self._set_state(HostState.SERVING)
-            else:
-                self._set_state(HostState.RELOCATED)
+            if not self.shutting_down:
+                self._set_state(HostState.RELOCATED if emptied else HostState.SERVING)
+        if not emptied:
+            result.outcome = "Blocked"
         return result
+
+    async def close(self) -> None:
+        """The node stops: end the operation, however far it came."""
+        self.shutting_down = True
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
 
     def _next_batch(self, stays: Iterable[ObjectKey]) -> list[LocalObject]:
         left = [unit for unit in self.units() if unit.key not in stays]

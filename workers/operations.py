@@ -77,6 +77,8 @@ class MemberOperations:
         node = choose_node(query, member.roster.nodes(), to=to).require(query)
         timeout_s = member.options.request_timeout_ms / 1000
         answer: dict[str, Any] = await self._at(node.run, "create_actor_here", arguments, timeout_s)
+        generation = answer["object_generation"]
+        member.senders.made(key, ObjectKind.ACTOR, node.run, generation, node.lease_generation)
         return answer
 
     async def _at(self, run: NodeRun, operation: str, arguments: dict[str, Any], timeout_s: float) -> Any:

@@ -9,10 +9,18 @@ from __future__ import annotations
 import struct
 
 from sojourn import frames
+from sojourn.frames import RecordHeader
 from sojourn.ids import NodeRun, ObjectKind
 from sojourn.wire import fast_record
 
-__all__ = ["frame_of_record", "frozen_record", "marker_frame", "marker_number", "record_origin"]
+__all__ = [
+    "frame_of_record",
+    "frozen_record",
+    "marker_frame",
+    "marker_number",
+    "record_origin",
+    "renewed_frame",
+]
 
 _GENERATION = struct.Struct(">Q")
 _MARKER_BODY = struct.Struct(">Q")
@@ -58,6 +66,13 @@ def frame_of_record(record: bytes, kind: int, key: bytes, flags: int = 0, hops: 
         b"",
         record,
     )
+
+
+def renewed_frame(body: bytes, header: RecordHeader, fence: bytes, object_generation: int) -> bytes:
+    """A complete record for the present incarnation of its object instead of an earlier one."""
+    at = header.record_at + header.fence_at
+    rest = body[fast_record.fence_end(body, at) :]
+    return frames.complete_record(body[:at] + rest, header, fence, object_generation)
 
 
 def marker_frame(

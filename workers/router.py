@@ -25,7 +25,7 @@ from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.workers.debt import Creditor, Debt
 from sojourn.workers.lanes import WorkerLane
 from sojourn.workers.objects import LocalObject, Place
-from sojourn.workers.records import marker_number, record_origin
+from sojourn.workers.records import marker_number, record_origin, renewed_frame
 from sojourn.workers.senders import SenderPaths
 
 __all__ = ["Router", "RouterHost"]
@@ -118,8 +118,11 @@ class Router:
             held.waiting.append((body, header, debt))
             return
         if header.object_generation not in (0, held.object_generation):
-            self._refuse_incarnation(held, body, header, debt)
-            return
+            if not self._may_renew(held, header):
+                self._refuse_incarnation(held, body, header, debt)
+                return
+            body = renewed_frame(body, header, held.fence, held.object_generation)
+            header = frames.parse_record_header(body)
         if held.stable_type and header.stable_type and header.stable_type.decode() != held.stable_type:
             self._refuse_type(held, body, header, debt)
             return
@@ -185,10 +188,19 @@ class Router:
         followed = frames.set_hops(body, hops, FLAG_FOLLOW | keep, FLAG_ACTIVATE & ~keep)
         self._senders.follow(held, followed, header, debt)
 
+    @staticmethod
+    def _may_renew(held: LocalObject, header: RecordHeader) -> bool:
+        """With instance intent a message is for whichever incarnation there is: an Instance Spot comes back on
+        demand (B6.6), and its senders cannot know when."""
+        earlier = header.object_generation < held.object_generation
+        return earlier and bool(header.flags & FLAG_INTENT) and bool(held.fence)
+
     def _refuse_incarnation(
         self, held: LocalObject, body: bytes, header: RecordHeader, debt: Debt | None
     ) -> None:
         self._return(debt)
+        if held.place is Place.ACTIVE:
+            self._host.notice_route(record_origin(body, header.record_at), held)
         self._host.fail_record(
             body,
             header,

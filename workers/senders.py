@@ -25,7 +25,7 @@ from sojourn.handoff import path as machine
 from sojourn.handoff.machine import DeadlineReached, Event, Log
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.workers.debt import Debt
-from sojourn.workers.objects import LocalObject
+from sojourn.workers.objects import LocalObject, route_fence
 from sojourn.workers.records import record_origin
 from sojourn.workers.routes import Route
 
@@ -300,6 +300,15 @@ class SenderPaths:
         if entry.route is not None and route.older_than(entry.route):
             return
         self._exits.start(self._learn_connected(entry, route))
+
+    def made(self, key: ObjectKey, kind: int, run: NodeRun, generation: int, lease_generation: int) -> None:
+        """An object was made anew at `run`: nothing is under way to this incarnation yet."""
+        entry = self._entries.get(key)
+        if entry is None or run == self._exits.run:
+            return
+        fence = route_fence(key, kind, generation, run, 1, lease_generation)
+        entry.route = Route(run, kind, generation, 1, fence, self._loop.time())
+        self._handle(entry, machine.PathTaken(_named(entry.route)))
 
     async def _learn_connected(self, entry: PathEntry, route: Route) -> None:
         try:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 import crc32c
 from sojourn import mesh
 from sojourn.control import Captured, DropObject, OpenObject, Restore, Restored, Seal, SealRefused, Unseal
-from sojourn.errors import ERROR_KINDS, InternalFailure, SojournError, Unavailable, error_from_fields
+from sojourn.errors import (
+    ERROR_KINDS,
+    DataLost,
+    InternalFailure,
+    SojournError,
+    Unavailable,
+    error_from_fields,
+)
 from sojourn.frames import FLAG_FOLLOW, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log
@@ -67,7 +74,7 @@ class SourceDriver:
         self._timer_at = 0.0
         self._link: Link | None = None
         self._worker = held.worker
-        self._captured = False
+        self._worker_gone = False
         self._chunks: list[bytes] = []
         self._chunks_complete: asyncio.Future[None] = node.loop.create_future()
         self._chunk_limit = 0
@@ -158,6 +165,11 @@ class SourceDriver:
             self._timer_at = deadline
             self._timer = self._node.loop.call_at(deadline, self._deadline)
 
+    def close(self) -> None:
+        """The node stops: hear and do nothing more."""
+        self.forgotten = True
+        self._arm()
+
     def _deadline(self) -> None:
         self._timer = None
         self.handle(DeadlineReached())
@@ -237,7 +249,6 @@ class SourceDriver:
                 await self._chunks_complete
         except SojournError:
             return events.WorkerLost()
-        self._captured = True
         self._sealed_ns = result.sealed_ns
         return events.ObjectCaptured(
             Manifest(result.length, len(self._chunks), result.checksum, self._node.application_version)
@@ -251,13 +262,15 @@ class SourceDriver:
         if last and not self._chunks_complete.done():
             self._chunks_complete.set_result(None)
 
-    def worker_lost(self) -> None:
-        """The worker that holds the object ended; before capture the pool's answer says so."""
-        if not self._chunks_complete.done():
-            self._chunks_complete.set_exception(Unavailable("the worker ended while it captured"))
-            self._chunks_complete.exception()
-        if self._captured:
-            self.handle(events.WorkerLost())
+    def worker_lost(self) -> bool:
+        """The worker that holds the object ended. True when the object is lost with it: the payload is not
+        whole here yet (B6.6); then the end of the pool's answer tells the machine."""
+        self._worker_gone = True
+        if self._chunks_complete.done():
+            return False
+        self._chunks_complete.set_exception(Unavailable("the worker ended while it captured"))
+        self._chunks_complete.exception()
+        return True
 
     # towards the target -------------------------------------------------------------------------
 
@@ -375,13 +388,18 @@ class SourceDriver:
 
     def _restore_dispatch(self, effect: effects.RestoreDispatch) -> None:
         node, held = self._node, self._held
-        if not effect.captured or self._worker in node.object_counts:
+        if not self._worker_gone:
             if effect.captured:
                 node.pool.control(held.worker, Unseal(held.key, self.number))
             self._reopen(effect.records)
             node.loop.call_soon(self.handle, events.DispatchRestored())
-        else:
+        elif effect.captured:
             self._ask(self._restore_elsewhere(effect.records))
+        else:
+            name = describe_key(held.key)
+            error = DataLost(f"{name} was lost with its worker process", object_id=name, applied="no")
+            self._not_restored(effect.records, error)
+            node.loop.call_soon(self.handle, events.DispatchRestoreFailed(error))
 
     def _reopen(self, records: tuple[bytes, ...]) -> None:
         held = self._held
@@ -416,17 +434,22 @@ class SourceDriver:
             if result.error is not None:
                 raise error_from_fields(result.error.kind, result.error.fields)
         except SojournError as error:
-            for body in records:
-                node.fail_record(body, parse_record_header(body), error)
-            self._remove_follow(effects.RemoveFollowRoute())
+            self._not_restored(records, error)
+            await node.mark_lost([held])
             return events.DispatchRestoreFailed(error)
         node.count_object(worker, +1)
         held.worker = self._worker = worker
+        self._worker_gone = False
         node.lanes[worker].deliver_ordered(
             node.pool.encode(OpenObject(0, held.key, plan.owner_generation, self.number))
         )
         self._reopen(records)
         return events.DispatchRestored()
+
+    def _not_restored(self, records: tuple[bytes, ...], error: SojournError) -> None:
+        for body in records:
+            self._node.fail_record(body, parse_record_header(body), error)
+        self._remove_follow(effects.RemoveFollowRoute())
 
     def _deliver(self, effect: effects.DeliverRecords) -> None:
         for body in effect.records:
@@ -450,7 +473,7 @@ class SourceDriver:
 
     def _drop_object(self, effect: effects.DropObject) -> None:
         node, held = self._node, self._held
-        if self._worker in node.object_counts:
+        if not self._worker_gone:
             node.pool.control(self._worker, DropObject(held.key, effect.reason, self.number))
             node.count_object(self._worker, -1)
         held.worker = -1

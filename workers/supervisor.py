@@ -173,7 +173,8 @@ class Supervisor(Member):
         if self.state is not HostState.STOPPED:
             self.state = HostState.DRAINING
         if hasattr(self, "host_move"):
-            self.host_move.shutting_down = True
+            await self.host_move.close()
+        await self.coordinator.close()
         await self.pool.stop(timeout_s)
         await self.leave(max(0.5, timeout_s - (self.loop.time() - began)))
 
@@ -338,13 +339,16 @@ class Supervisor(Member):
                 if debt is not None:
                     debt.settle()
                 self.fail_record(body, header, _lost_before(header.key, reason))
-        for held in lost:
-            if held.place in (Place.SOURCE, Place.TARGET) and held.staging is not None:
-                self.coordinator.worker_lost(held)
+        gone += [
+            held
+            for held in lost
+            if held.place in (Place.SOURCE, Place.TARGET) and self.coordinator.worker_lost(held)
+        ]
         if gone:
-            self.start(self._mark_lost(gone))
+            self.start(self.mark_lost(gone))
 
-    async def _mark_lost(self, gone: list[LocalObject]) -> None:
+    async def mark_lost(self, gone: list[LocalObject]) -> None:
+        """Write state `lost` into the rows of objects that ended with their worker (B6.6, B6.8)."""
         for held in gone:
             try:
                 found = await self.directory.read(held.key)
@@ -364,7 +368,7 @@ class Supervisor(Member):
         """The object is not here any more."""
         if self.router.objects.get(held.key) is held:
             del self.router.objects[held.key]
-        self.count_object(held.worker, -1)
+            self.count_object(held.worker, -1)
 
     def drop(self, held: LocalObject, reason: str) -> None:
         """Forget the object here and in its worker."""
@@ -401,6 +405,10 @@ class Supervisor(Member):
         future: asyncio.Future[bytes] = self.loop.create_future()
         self._own_requests[route] = future
         return route, future
+
+    def forget_own_request(self, route: int) -> None:
+        """Nobody waits for this reply any more."""
+        self._own_requests.pop(route, None)
 
     def activate(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """A record for an object this node does not hold."""

@@ -28,6 +28,7 @@ from sojourn.workers.handoff_wire import HandoffWire, row_facts
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.records import frame_of_record, frozen_record, marker_number, record_origin
+from sojourn.workers.router import lost_error
 from sojourn.workers.source_driver import SourceDriver, relocation_name
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class TargetDriver:
         self._worker = -1
         self._restoring = False
         self._counted = False
+        self._worker_gone = False
         self._answer: asyncio.Future[Any]
         self._previous: LocalObject | None = None
         self._early_markers: list[bytes] = []
@@ -135,6 +137,11 @@ class TargetDriver:
         if deadline is not None:
             self._timer_at = deadline
             self._timer = self._node.loop.call_at(deadline, self._deadline)
+
+    def close(self) -> None:
+        """The node stops: hear and do nothing more."""
+        self.forgotten = True
+        self._arm()
 
     def _deadline(self) -> None:
         self._timer = None
@@ -294,6 +301,7 @@ class TargetDriver:
         for chunk in self._chunks.values():
             node.pool.send_bulk(self._worker, self.number, False, chunk)
         self._answer = answer
+        answer.add_done_callback(_seen)
 
     def _clear_chunks(self) -> None:
         self._node.retention.free(sum(map(len, self._chunks.values())))
@@ -328,6 +336,8 @@ class TargetDriver:
             assert isinstance(result, Restored)
             if result.error is not None:
                 raise error_from_fields(result.error.kind, result.error.fields)
+            if self._worker_gone:
+                raise InternalFailure("the worker that restored the object ended")
         except SojournError as error:
             return events.RestoreFailed(error)
         self._node.count_object(self._worker, +1)
@@ -336,6 +346,7 @@ class TargetDriver:
 
     def worker_lost(self) -> None:
         """The worker that holds the staged object ended."""
+        self._worker_gone = True
         if self._counted:
             self._counted = False
             self.handle(events.RestoreFailed(InternalFailure("the worker that held the staged object ended")))
@@ -372,8 +383,8 @@ class TargetDriver:
         held.staging = None
         held.noticed = None
         held.settle_debts(self._node.retention)
-        if self._worker not in node.object_counts:
-            self._ask(self._failed_to_open())
+        if self._worker_gone:
+            self._lost_with_worker([*effect.relay, *effect.queue])
             return
         answer = node.pool.call(
             self._worker,
@@ -385,8 +396,21 @@ class TargetDriver:
                 node.router.into(held, body, header, None, None)
         self._ask(self._opened(answer))
 
-    async def _failed_to_open(self) -> Event:
-        return events.DispatchOpenFailed(InternalFailure("the worker that held the object ended"))
+    def _lost_with_worker(self, records: list[bytes]) -> None:
+        """This node owns the object, and the worker that staged it has ended: it is lost (B6.6, B6.8)."""
+        node, held = self._node, self.held
+        if node.router.objects.get(held.key) is held:
+            del node.router.objects[held.key]
+        node.senders.left_here(held.key)
+        error = lost_error(held.key)
+        for body in records:
+            node.fail_record(body, parse_record_header(body), error)
+        node.count("objects_lost")
+        self._ask(self._marked_lost(error))
+
+    async def _marked_lost(self, error: SojournError) -> Event:
+        await self._node.mark_lost([self.held])
+        return events.DispatchOpenFailed(error)
 
     async def _opened(self, answer: Awaitable[Any]) -> Event:
         try:
@@ -401,7 +425,7 @@ class TargetDriver:
 
     def _drop(self, effect: effects.DropTarget) -> None:
         node, held = self._node, self.held
-        if self._restoring and self._worker in node.object_counts:
+        if self._restoring and not self._worker_gone:
             node.pool.control(self._worker, DropObject(held.key, "", self.number))
         if self._counted:
             self._counted = False
@@ -431,11 +455,19 @@ class TargetDriver:
         self._fail_held(effects.FailHeld((*direct, *markers), "Unavailable"))
         node.senders.left_here(held.key)
         if node.router.objects.get(held.key) is held:
-            previous = self._previous
-            if previous is not None and previous.place in (Place.FOLLOW, Place.SOURCE):
-                node.router.objects[held.key] = previous
-            else:
-                del node.router.objects[held.key]
+            del node.router.objects[held.key]
+            self._put_back()
+
+    def _put_back(self) -> None:
+        """What this node followed before the staging it follows again, if its time is not over."""
+        node, previous = self._node, self._previous
+        if previous is None:
+            return
+        if previous.place is Place.SOURCE and not getattr(previous.staging, "forgotten", True):
+            node.router.objects[previous.key] = previous
+        elif previous.place is Place.FOLLOW and previous.follow_run is not None:
+            node.router.objects[previous.key] = previous
+            node.install_follow(previous, previous.follow_run)
 
     def _send_follow(self, effect: effects.SendFollow) -> None:
         for body in effect.records:
@@ -489,3 +521,9 @@ class TargetDriver:
             relocation_id=relocation_name(self.plan.identity.relocation_id),
             **fields,
         )
+
+
+def _seen(answer: asyncio.Future[Any]) -> None:
+    """The failure of an answer that nobody waits for any more is no news."""
+    if not answer.cancelled():
+        answer.exception()

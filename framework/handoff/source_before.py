@@ -14,6 +14,7 @@ from sojourn.handoff.effects import (
     ForgetHandoff,
     ReadRow,
     ReleasePayload,
+    RemoveFollowRoute,
     ReportOutcome,
     RestoreDispatch,
     SealObject,
@@ -116,6 +117,7 @@ class SourceBefore(SourceAfter):
     def _lost_while_sealing(self, state: Sealing | Abandoning, event: WorkerLost, now: float) -> None:
         self._fail(state.hold, "DataLost")
         self._do(DropObject(""))
+        self._do(RemoveFollowRoute())
         self._close("the worker ended while it captured the object", Outcome.FAILED)
 
     @on(CancelRequested, Sealing, to=(Abandoning,))

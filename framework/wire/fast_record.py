@@ -31,6 +31,7 @@ __all__ = [
     "encode_record_head",
     "encode_source_prefix",
     "encode_spot_fence",
+    "fence_end",
     "read_record",
     "take_record",
 ]
@@ -237,6 +238,12 @@ def take_record(data: memoryview, start: int) -> bytes | None:
         return None
 
 
+def fence_end(data: bytes | memoryview, start: int) -> int:
+    """Where the actor or spot route fence ends that begins at `start`."""
+    at = start + 9 + data[start]
+    return at + 1 + data[at] + _ROUTE.size
+
+
 def _record_end(data: memoryview, start: int) -> int:
     operation = _OPERATION_OF_KIND[data[start]]
     at = start + 4 + (data[start + 2] << 8 | data[start + 3])
@@ -249,8 +256,7 @@ def _record_end(data: memoryview, start: int) -> int:
     else:
         at += 1
     at += _HEAD_REQUEST.size if operation else _HEAD_SEND.size
-    at += 9 + data[at]
-    at += 1 + data[at] + _ROUTE.size
+    at = fence_end(data, at)
     _, length = _PAYLOAD_HEAD.unpack_from(data, at)
     return at + _PAYLOAD_HEAD.size + int(length)
 

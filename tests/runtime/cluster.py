@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from sojourn.errors import SojournError
 from sojourn.options import Options
 from sojourn.spots.references import Reference
@@ -22,7 +23,18 @@ from sojourn.workers.supervisor import Supervisor
 
 from tests.runtime.fleet import app
 
-__all__ = ["Cluster", "Gate", "Journal", "cluster", "gate"]
+__all__ = [
+    "QUICK_LEASE",
+    "Cluster",
+    "Gate",
+    "HeldStep",
+    "Journal",
+    "cluster",
+    "gate",
+    "hold_answer",
+    "hold_step",
+    "outcome",
+]
 
 QUICK_LEASE: dict[str, Any] = {
     "lease_ttl_ms": 3_000,
@@ -124,6 +136,7 @@ class Cluster:
         self.crashed.add(name)
         node = self.nodes[name]
         node.keeper.clock.released()  # nothing of this run is written any more
+        await node.coordinator.close()
         for link in list(node.links._links.values()):
             link.abort("crashed")
         await node.pool.stop(0)
@@ -218,3 +231,54 @@ async def outcome(work: Any) -> Any:
         return await work
     except SojournError as error:
         return error
+
+
+class HeldStep:
+    """A step of a handoff that waits for the test; see `hold_step` and `hold_answer`."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.released = asyncio.Event()
+        self._calls: list[Callable[[], None]] = []
+
+    async def wait(self) -> None:
+        async with asyncio.timeout(20):
+            await self.reached.wait()
+
+    def release(self) -> None:
+        """Carry out what waits, and hold nothing any more."""
+        self.released.set()
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+
+
+def hold_step(patch: pytest.MonkeyPatch, driver: type, name: str) -> HeldStep:
+    """Hold back the only effect of a transition, for example a frame to the other node."""
+    step = HeldStep()
+    original = getattr(driver, name)
+
+    def held(self: Any, *arguments: Any) -> None:
+        if step.released.is_set():
+            original(self, *arguments)
+            return
+        step._calls.append(lambda: original(self, *arguments))
+        step.reached.set()
+
+    patch.setattr(driver, name, held)
+    return step
+
+
+def hold_answer(patch: pytest.MonkeyPatch, driver: type, name: str) -> HeldStep:
+    """Hold back the answer of a worker or of the store that has come, before the machine hears of it."""
+    step = HeldStep()
+    original = getattr(driver, name)
+
+    async def held(self: Any, *arguments: Any) -> Any:
+        answer = await original(self, *arguments)
+        step.reached.set()
+        await step.released.wait()
+        return answer
+
+    patch.setattr(driver, name, held)
+    return step

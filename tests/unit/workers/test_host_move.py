@@ -100,6 +100,33 @@ async def test_no_target_stops_later_batches() -> None:
     result = await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0)
     assert (result.outcome, result.reason) == ("Blocked", "TargetUnavailable")
     assert node.asked == [b"a1"]
+    assert [unit.reason for unit in result.stayed] == ["TargetUnavailable"] * 2  # each is named (B10.2)
+
+
+async def test_a_bug_in_a_move_leaves_the_node_serving() -> None:
+    async def move(unit: LocalObject) -> MoveResult:
+        raise RuntimeError("a bug")
+
+    node = Node(make_objects(b"a1"), move)
+    with pytest.raises(ExceptionGroup):
+        await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0)
+    assert node.states == [HostState.RELOCATING, HostState.SERVING]
+
+
+async def test_a_node_that_stops_is_never_called_serving_again() -> None:
+    started = asyncio.Event()
+
+    async def move(unit: LocalObject) -> MoveResult:
+        started.set()
+        await asyncio.Event().wait()
+        return MOVED
+
+    node = Node(make_objects(b"a1"), move)
+    waiting = asyncio.create_task(node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0))
+    await started.wait()
+    await node.host_move.close()
+    assert node.states == [HostState.RELOCATING]
+    assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], asyncio.CancelledError)
 
 
 async def test_an_unknown_outcome_is_said_in_the_words_of_a_single_move() -> None:
