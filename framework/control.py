@@ -138,11 +138,16 @@ class Unseal(_Control):
 
 
 class DropObject(_Control):
-    """Forget an object. `reason` is a B2.6 closing reason, or empty for an instance that never ran."""
+    """Forget an object. `reason` is a B2.6 closing reason, or empty for an instance that never ran.
+
+    `end_work`: of an object that arrived by a move and never opened, end the saved work with errors. Only
+    with proof that the source is past its boundary: else the source restores and runs it (B8.15).
+    """
 
     key: bytes
     reason: str
     handoff: int = 0
+    end_work: bool = False
 
 
 class Restore(_Control):

@@ -154,11 +154,13 @@ class Making:
             cell.closing = message  # after the running turn
             cell.phase = Phase.SEALING
             return
-        self.end(cell, message.reason)
+        self.end(cell, message.reason, end_work=message.end_work)
 
-    def end(self, cell: Cell, reason: str) -> None:
+    def end(self, cell: Cell, reason: str, *, end_work: bool = False) -> None:
         """End an object between two turns: closing callback, then nothing of it is left here."""
         unborn = cell.phase is Phase.MAKING or not reason
+        if cell.arrived and cell.phase < Phase.OPEN and not end_work:
+            self._let_go(cell)
         cell.phase = Phase.ENDING
         if unborn:
             if cell.running is not None:
@@ -200,12 +202,24 @@ class Making:
         for job in cell.take_all():
             self._refuse(job, error)
 
+    def _let_go(self, cell: Cell) -> None:
+        """An arrival that never opened: its saved work belongs to the source, which may run it (B8.15)."""
+        jobs = cell.take_all()
+        self._host.acceptance.forget(jobs)
+        for job in jobs:
+            if isinstance(job, RecordCall):
+                job.give_back()
+            else:
+                cell.put(job)
+
     def _end_timers(self, cell: Cell) -> None:
         for timer in list((cell.timers or {}).values()):
             self._host.timers.end(timer)
 
     def abandon(self, cell: Cell, error: SojournError) -> None:
         """Drop an object that could not be made; what waits for it gets the same error."""
+        if cell.arrived:
+            self._let_go(cell)
         cell.phase = Phase.GONE
         self._host.forgotten(cell)
         self._end_timers(cell)

@@ -426,7 +426,7 @@ class TargetDriver:
     def _drop(self, effect: effects.DropTarget) -> None:
         node, held = self._node, self.held
         if self._restoring and not self._worker_gone:
-            node.pool.control(self._worker, DropObject(held.key, "", self.number))
+            node.pool.control(self._worker, DropObject(held.key, "", self.number, effect.end_work))
         if self._counted:
             self._counted = False
             node.count_object(self._worker, -1)

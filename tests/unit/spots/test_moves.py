@@ -12,6 +12,7 @@ from sojourn import frames
 from sojourn.control import Opened, OpenObject, Restore, Restored, SealRefused
 from sojourn.frames import FLAG_FOLLOW
 from sojourn.spots.cell import Phase
+from sojourn.spots.host import ObjectHost
 from sojourn.wire.envelope import decode_envelope
 from sojourn.wire.envelope_rules import validate_envelope
 
@@ -432,6 +433,40 @@ async def test_restore_dropped_before_it_was_complete(world: World) -> None:
     there.receive_bulk(4, True, memoryview(b"x" * 50))
     assert there.cells == {}
     assert world.port("b").controls(Restored) == []
+
+
+async def staged_with_one_request(world: World) -> tuple[ObjectHost, ObjectHost, asyncio.Future[int]]:
+    """A request waits in the queue of an object that was captured at `a` and is restored, closed, at `b`."""
+    here, there = world.host("a"), world.host("b")
+    world.make(here, Traveller, "t", "Tea")
+    reference = world.host("c").references.actor(Traveller, "t")
+    running = asyncio.ensure_future(reference.request(Traveller.wait))
+    await settle()
+    asked = asyncio.ensure_future(reference.request(Traveller.note, 1))
+    await settle()
+    world.seal(here, Traveller, "t")
+    GATES["t"].set()
+    await running
+    await settle()
+    assert world.restore(there, Traveller, "t", world.captured(here)).error is None
+    return here, there, asked
+
+
+async def test_a_dropped_arrival_leaves_its_saved_work_to_the_source(world: World) -> None:
+    here, there, asked = await staged_with_one_request(world)
+    world.drop(there, Traveller, "t", reason="")
+    assert there.cells == {}
+    await settle()
+    assert not asked.done()
+    world.unseal(here, Traveller, "t")
+    assert await asked == 1
+
+
+async def test_behind_the_boundary_a_dropped_arrival_ends_its_saved_work(world: World) -> None:
+    _, there, asked = await staged_with_one_request(world)
+    world.drop(there, Traveller, "t", reason="", end_work=True)
+    with pytest.raises(sj.NotFound):
+        await asked
 
 
 async def test_own_move_starts_after_the_turn(world: World) -> None:

@@ -269,8 +269,17 @@ class World:
     def unseal(self, host: ObjectHost, cls: type, object_id: str, handoff: int = 1) -> None:
         host.receive_control(Unseal(key_of(self.app.type_of(cls), object_id), handoff))
 
-    def drop(self, host: ObjectHost, cls: type, object_id: str, reason: str = "RelocationOut") -> None:
-        host.receive_control(DropObject(key_of(self.app.type_of(cls), object_id), reason))
+    def drop(
+        self,
+        host: ObjectHost,
+        cls: type,
+        object_id: str,
+        reason: str = "RelocationOut",
+        *,
+        end_work: bool = False,
+    ) -> None:
+        key = key_of(self.app.type_of(cls), object_id)
+        host.receive_control(DropObject(key, reason, end_work=end_work))
 
     def move(
         self, source: ObjectHost, target: ObjectHost, cls: type, object_id: str, handoff: int = 1
