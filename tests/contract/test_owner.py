@@ -8,7 +8,7 @@ from sojourn.ownership import fence_unit, rewrite_object
 from sojourn.rows import MarkOutcome, RelocationMark, RowState
 from sojourn.wire import RelocationCutover, RelocationData, RelocationFailed
 
-from tests.contract.hands import HandTarget, ledger_at, move_to, source, take
+from tests.contract.hands import HandTarget, Taken, ledger_at, move_to, source, take
 from tests.contract.peer import Peer
 from tests.contract.stand import Stand
 
@@ -97,7 +97,8 @@ async def test_ct_18_nothing_runs_after_a_conflict(stand: Stand, peer: Peer) -> 
     key = await ledger_at(peer, stand.a)
     taken = await take(peer, stand.a, key)
     made = stand.made(key[1:].decode())
-    move = await source(peer, stand.b, taken, [peer.saved(key, "note", "saved")])
+    route = peer.new_route()
+    move = await source(peer, stand.b, taken, [peer.saved(key, "add", "saved", route=route)])
     await move.ready()
     assert stand.made(key[1:].decode()) == made + 1
     move.relay(peer.saved(key, "note", "relayed"))
@@ -107,8 +108,9 @@ async def test_ct_18_nothing_runs_after_a_conflict(stand: Stand, peer: Peer) -> 
     changed = msgspec.structs.replace(row, relocation=RelocationMark(1, 1, MarkOutcome.COMMITTED))
     await peer.write(rewrite_object(taken.row, changed))
     move.cutover()
-    answer = await peer.answer(direct)
-    assert (answer.error, answer.applied) == ("Unavailable", "no")
+    for each in (direct, route):  # a relay came: nobody else will ever answer what was saved
+        answer = await peer.answer(each)
+        assert (answer.error, answer.applied) == ("Unavailable", "no")
     removed = await stand.fact(lambda: stand.log.events("dead_letter", about=move.name), stand.b)
     assert len(removed) >= 1
     await peer.settle(stand.b)
@@ -117,7 +119,7 @@ async def test_ct_18_nothing_runs_after_a_conflict(stand: Stand, peer: Peer) -> 
     assert found is not None
     assert found.row == changed
     # The id is not blocked: the row's owner moves it by a new attempt.
-    again = await source(peer, stand.b, type(taken)(key, found, taken.envelope))
+    again = await source(peer, stand.b, Taken(key, found, taken.envelope))
     await again.give()
     assert await peer.ask(stand.b, key, "add", "afterwards") == 1
 
@@ -162,6 +164,33 @@ async def test_a_fence_that_meets_a_commit_adopts_it(stand: Stand, peer: Peer) -
     assert not target.arrived(RelocationData, RelocationCutover)
     assert stand.ran(key[1:].decode()) == []
     assert await stand.row(key) == row
+
+
+@pytest.mark.parametrize("ended_by", ["conflict", "fence"])
+async def test_work_of_an_attempt_that_ends_before_the_boundary_stays_its_sources(
+    stand: Stand, peer: Peer, ended_by: str
+) -> None:
+    """B8.15: a target that saw neither relay nor cutover answers no saved request: the source runs it again."""
+    key = await ledger_at(peer, stand.a)
+    taken = await take(peer, stand.a, key)
+    route = peer.new_route()
+    saved = [peer.saved(key, "add", "saved", route=route)]
+    move = await source(peer, stand.b, taken, saved)
+    await move.ready()
+    if ended_by == "conflict":
+        move.prepare(manifest=move.manifest._replace(checksum=1))
+        assert isinstance(await move.replied(2), RelocationFailed)
+    else:
+        await peer.write(fence_unit([taken.row], move.relocation))
+        await stand.event("target_removed", move.name)
+    await peer.ask(stand.b, await ledger_at(peer, stand.b, "other"), "history")  # the worker is past it
+    assert route not in peer.answers
+    found = await stand.row(key)
+    assert found is not None
+    again = await source(peer, stand.b, Taken(key, found, taken.envelope), saved)
+    await again.give()
+    assert (await peer.answer(route)).value == 1
+    assert await peer.ask(stand.b, key, "history") == ["saved"]
 
 
 async def test_fenced_attempt_ends_without_an_answer(stand: Stand, peer: Peer) -> None:
