@@ -117,7 +117,8 @@ class Seal(_Control):
     """End the running turn, stop dispatch and capture (R4.2.1). Answered by `Captured` or `SealRefused`.
 
     The envelope follows `Captured` in bulk frames of exactly `chunk_limit` bytes (the last may be shorter),
-    so that each travels on as one chunk (R4.2.5) without being cut again.
+    so that each travels on as one chunk (R4.2.5) without being cut again. A running turn that has not ended
+    after `wait_ms` (0 = no limit) ends the attempt: refused with `DeadlineExceeded`, the object serves on.
     """
 
     call: int
@@ -128,6 +129,7 @@ class Seal(_Control):
     object_generation: int
     owner_generation: int
     chunk_limit: int = 262_144
+    wait_ms: int = 0
 
 
 class Unseal(_Control):

@@ -11,6 +11,10 @@ from sojourn.errors import InternalFailure, SojournError
 
 __all__ = ["body_of", "failure_of"]
 
+MESSAGE_MAX = 2_000
+TRACEBACK_MAX = 12_000
+"""Longest texts that travel, in characters: an error always fits into a frame, whatever user code put in it."""
+
 
 def failure_of(error: BaseException, name: str, object_id: str) -> SojournError:
     """What the caller of a handler gets for an exception that left it."""
@@ -18,6 +22,8 @@ def failure_of(error: BaseException, name: str, object_id: str) -> SojournError:
         text = f"{name} was cancelled from inside"
     else:
         text = f"{name} raised {type(error).__name__}: {error}"
+    if len(text) > MESSAGE_MAX:
+        text = f"{text[:MESSAGE_MAX]}... ({len(text)} characters)"
     return InternalFailure(text, object_id=object_id, remote_traceback=_text(error))
 
 
@@ -28,7 +34,8 @@ def body_of(error: SojournError) -> ErrorBody:
 
 def _text(error: BaseException) -> str:
     shown = _user_part(error.__traceback__)
-    return "".join(traceback.format_exception(type(error), error, shown))
+    text = "".join(traceback.format_exception(type(error), error, shown))
+    return text if len(text) <= TRACEBACK_MAX else f"...{text[-TRACEBACK_MAX:]}"
 
 
 def _user_part(trace: TracebackType | None) -> TracebackType | None:

@@ -28,7 +28,7 @@ from sojourn.control import (
     Unseal,
     Welcome,
 )
-from sojourn.errors import InvalidOperation, NotFound, ShuttingDown, SojournError
+from sojourn.errors import InvalidOperation, ShuttingDown, SojournError
 from sojourn.ids import ObjectKey, describe_key
 from sojourn.spots.acceptance import Acceptance
 from sojourn.spots.answers import answer_error
@@ -137,8 +137,7 @@ class ObjectHost:
             self.outside.came_back(cell, header, body)
             return
         if cell is None:
-            name = describe_key(header.key)
-            self._refuse(header, body, NotFound(f"{name} is not in this worker", object_id=name))
+            self._refuse(header, body, self.making.missing(header.key))
             return
         if header.object_generation not in (0, cell.object_generation) and cell.object_generation:
             name = describe_key(header.key)

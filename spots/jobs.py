@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from sojourn.errors import DeadlineExceeded, ProtocolError, SojournError
+from sojourn.errors import DeadlineExceeded, InvalidOperation, ProtocolError, SojournError
 from sojourn.ids import describe_key
 from sojourn.spots.answers import answer, answer_error
 from sojourn.spots.failures import failure_of
@@ -196,6 +196,11 @@ class RecordCall(Job):
         host = self.cell.host
         content_type, payload = host.outbox.codec.encode_result(self.handler, value)
         result = encode_result(self.handler.name, content_type, payload)
+        limit = host.settings.max_frame_bytes
+        if len(result) > limit:
+            raise InvalidOperation(
+                f"the result of {self.name} has {len(result)} bytes, more than max_frame_bytes = {limit}"
+            )
         answer(host.port, self.header, self.fields, 0, result)
 
     def fail(self, error: BaseException) -> None:

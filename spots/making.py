@@ -29,6 +29,8 @@ class Making:
 
     def __init__(self, host: ObjectHost) -> None:
         self._host = host
+        self._failed: dict[ObjectKey, SojournError] = {}
+        """What could not be made, until the supervisor drops it: records for it may already be on their way."""
 
     # made
 
@@ -50,7 +52,7 @@ class Making:
             )
             self.make_instance(cell, args, kwargs)
         except SojournError as error:
-            self.abandon(cell, error)
+            self._not_made(cell, message.opened, error)
             done(error)
             return
         self.initialize(cell, lambda error: self._created(cell, message.opened, error, done))
@@ -110,7 +112,7 @@ class Making:
         if error is None and cell.phase is Phase.GONE:
             error = Unavailable(f"{describe_key(cell.key)} was dropped while it was made", applied="no")
         if error is not None:
-            self.abandon(cell, error)
+            self._not_made(cell, opened, error)
             done(error)
             return
         cell.phase = Phase.CLOSED
@@ -147,6 +149,7 @@ class Making:
 
     def drop(self, message: DropObject) -> None:
         """Forget an object, after its closing callback where the reason calls for one (B2.6)."""
+        self._failed.pop(message.key, None)
         cell = self._host.cells.get(message.key)
         if cell is None or cell.phase >= Phase.ENDING:
             return
@@ -216,6 +219,19 @@ class Making:
         for timer in list((cell.timers or {}).values()):
             self._host.timers.end(timer)
 
+    def _not_made(self, cell: Cell, opened: bool, error: SojournError) -> None:
+        if opened:
+            self._failed[cell.key] = error
+        self.abandon(cell, error)
+
+    def missing(self, key: ObjectKey) -> SojournError:
+        """Why an object is not here: it could not be made, or nobody knows it."""
+        name = describe_key(key)
+        error = self._failed.get(key)
+        if error is None:
+            return NotFound(f"{name} is not in this worker", object_id=name)
+        return type(error)(**error.fields())
+
     def abandon(self, cell: Cell, error: SojournError) -> None:
         """Drop an object that could not be made; what waits for it gets the same error."""
         if cell.arrived:
@@ -240,6 +256,8 @@ def _dropped(cell: Cell, reason: str) -> SojournError:
     name = describe_key(cell.key)
     if reason == "HostShutdown":
         return ShuttingDown(f"{name} was closed with its node before this message ran", object_id=name)
+    if not reason:
+        return Unavailable(f"{name} was given up here before this message ran", object_id=name, applied="no")
     return NotFound(f"{name} was closed before this message ran", object_id=name)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sojourn.control import Captured, Restore, Restored, Seal, SealRefused, Unseal
-from sojourn.errors import InvalidOperation, NotFound, ProtocolError, SojournError
+from sojourn.errors import DeadlineExceeded, InvalidOperation, NotFound, ProtocolError, SojournError
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.spots.capture import CapturedObject, capture, restore
 from sojourn.spots.cell import Cell, Phase
@@ -60,6 +60,24 @@ class Moving:
         cell.phase = Phase.SEALING
         if cell.running is None:
             self.capture(cell)
+        elif message.wait_ms:
+            clock = self._host.clock
+            clock.call_at(clock.monotonic() + message.wait_ms / 1000, lambda: self._give_up(cell, message))
+
+    def _give_up(self, cell: Cell, message: Seal) -> None:
+        """The running turn outlasts the move: the object serves on, whoever asked for the move is told (B8.2)."""
+        if cell.seal is not message or cell.phase is not Phase.SEALING:
+            return
+        cell.seal = None
+        cell.phase = Phase.OPEN
+        running = "a turn" if cell.running is None else cell.running.name
+        self._refuse(
+            message,
+            DeadlineExceeded(
+                f"{running} of {describe_key(cell.key)} did not end before the deadline of the move",
+                object_id=describe_key(cell.key),
+            ),
+        )
 
     @staticmethod
     def _check_seal(cell: Cell | None, message: Seal) -> None:

@@ -165,8 +165,22 @@ class Creation:
         self._open(held)
         error = await self._failure(answer)
         if error is not None:
-            node.forget(held)
+            await self._unmake(held, row, error)
+
+    async def _unmake(self, held: LocalObject, row: CreatedRow, error: SojournError) -> None:
+        """It did not come to be: what comes for it before its row is gone ends with the same error."""
+        node = self._node
+        if self._present(held):  # else its worker ended, and took it out
+            node.count_object(held.worker, -1)
+            node.lanes[held.worker].deliver_ordered(node.pool.encode(DropObject(held.key, "")))
+            held.place = Place.CREATING
+            held.waiting = []
+        try:
             await node.directory.remove(held.key, row.version)
+        except SojournError as failure:
+            node.log("row_left_behind", "warning", object_id=describe_key(held.key), error=str(failure))
+        if self._present(held):
+            self._give_up(held, error)
 
     async def _failure(self, answer: asyncio.Future[Any]) -> SojournError | None:
         try:
@@ -250,7 +264,7 @@ class Creation:
             )
             if error is not None:
                 raise error
-            row = await self._commit(held, entry)
+            row = await self._commit(held, entry, fresh=previous is None)
             if node.lanes.get(held.worker) is not lane or held.worker not in node.object_counts:
                 await node.directory.remove(key, row.version)
                 raise Unavailable(f"the worker that made {describe_key(key)} ended", applied="no")
@@ -326,14 +340,16 @@ class Creation:
         finally:
             node.forget_own_request(route)
 
-    async def _commit(self, held: LocalObject, entry: RegistryEntry) -> CreatedRow:
+    async def _commit(self, held: LocalObject, entry: RegistryEntry, *, fresh: bool) -> CreatedRow:
+        """Admission, then the row; `fresh`: no former move of the object is remembered here."""
         node = self._node
         if not await self._admitted(held.key, entry.stable_type):
             raise Rejected(
                 f"the Entry Spot of {node.run} rejected {describe_key(held.key)}",
                 object_id=describe_key(held.key),
             )
-        outcome = await node.directory.create(held.key, entry)
+        create = self._create(held, entry) if fresh else node.directory.create(held.key, entry)
+        outcome = await create
         if isinstance(outcome, OwnedElsewhere):
             raise AlreadyExists(
                 f"{describe_key(held.key)} exists on node {outcome.run}", object_id=describe_key(held.key)

@@ -54,7 +54,7 @@ from sojourn.workers.link import Link, LinkOptions
 from sojourn.workers.links import Links
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.peer_calls import PeerCalls, error_body
-from sojourn.workers.records import marker_frame, marker_number, record_origin
+from sojourn.workers.records import error_reply, marker_frame, marker_number, record_origin, too_large
 from sojourn.workers.roster import Roster
 from sojourn.workers.router import Router, lost_error
 from sojourn.workers.routes import Route
@@ -324,6 +324,12 @@ class Member:
         link = self.links.get(run)
         if link is None:
             return False
+        if len(body) > link.peer_frame_octets_max:
+            if debt is not None:
+                debt.settle()
+            error = too_large("the message", len(body), run, link.peer_frame_octets_max)
+            self.fail_record(body, frames.parse_record_header(body), error)
+            return True
         link.send_record(body, debt)
         return True
 
@@ -333,6 +339,11 @@ class Member:
         if link is None:
             self.count("replies_without_link")
             return False
+        if len(body) > link.peer_frame_octets_max:
+            header = frames.parse_reply_header(body)
+            error = too_large("the reply", len(body), run, link.peer_frame_octets_max)
+            high, low = header.operation_high, header.operation_low
+            body = error_reply(run, header.reply_route, high, low, encode_error(error_body(error)))
         link.send(body)
         return True
 
@@ -361,17 +372,9 @@ class Member:
         if header.flags & FLAG_REQUEST:
             self.count("failed_requests")
             origin = record_origin(body, header.record_at)
-            self.router.reply(
-                frames.reply_frame(
-                    frames.FLAG_ERROR,
-                    header.reply_route,
-                    header.operation_high,
-                    header.operation_low,
-                    origin.rid,
-                    origin.generation,
-                    encode_error(error_body(error)),
-                )
-            )
+            high, low = header.operation_high, header.operation_low
+            encoded = encode_error(error_body(error))
+            self.router.reply(error_reply(origin, header.reply_route, high, low, encoded))
         elif header.flags & frames.FLAG_MARKER:
             self._refuse_marker(record_origin(body, header.record_at), marker_number(body))
         elif not header.flags & frames.FLAG_LOOP:
@@ -395,15 +398,8 @@ class Member:
     def fail_request(self, reply_route: int, request: Outstanding, error: SojournError) -> None:
         """End one of this node's own requests with a typed error."""
         self.senders.outstanding.pop(reply_route, None)
-        body = frames.reply_frame(
-            frames.FLAG_ERROR,
-            reply_route,
-            request.operation_high,
-            request.operation_low,
-            self.run.rid,
-            self.run.generation,
-            encode_error(error_body(error)),
-        )
+        high, low = request.operation_high, request.operation_low
+        body = error_reply(self.run, reply_route, high, low, encode_error(error_body(error)))
         self.deliver_reply(reply_route, body)
 
     # RouterHost ---------------------------------------------------------------------------------

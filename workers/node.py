@@ -195,10 +195,13 @@ async def _serve_launcher(end: socket.socket, make_supervisor: SupervisorFactory
     finished = threading.Event()
     directory: list[str] = []
 
+    def remove_directory() -> None:
+        for path in directory:
+            shutil.rmtree(path, ignore_errors=True)
+
     def last_words() -> None:
         if not finished.wait(ORPHAN_S):
-            for path in directory:
-                shutil.rmtree(path, ignore_errors=True)
+            remove_directory()
 
     exit_on_hang_up(end, last_words)
     launcher = _Launcher()
@@ -208,15 +211,15 @@ async def _serve_launcher(end: socket.socket, make_supervisor: SupervisorFactory
         config = message.config
         if message.directory:
             directory.append(message.directory)
-        die_with_parent(message.launcher, signal.SIGTERM)
+        die_with_parent(message.launcher, signal.SIGTERM, remove_directory)
         set_up_node_log(config.rid, config.log_level)
         try:
             return await _report(config, stops, launcher, make_supervisor)
         finally:
-            orphaned = launcher.channel.ended
+            orphaned = launcher.channel.ended or os.getppid() != message.launcher
             await launcher.close()
-            if orphaned and message.directory:
-                shutil.rmtree(message.directory, ignore_errors=True)
+            if orphaned:
+                remove_directory()
             finished.set()
 
 

@@ -211,15 +211,21 @@ def _run_child(unit: Unit, parent: int) -> None:
         runner.run(unit.target(lifeline, prepared, *args))
 
 
-def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+def die_with_parent(
+    parent: int, number: int = signal.SIGKILL, last_words: Callable[[], object] | None = None
+) -> None:
     """Have the kernel send this process a signal when its parent dies (Linux); end now if it is dead already.
 
-    Seen even inside a long C call, unlike the end of a connection.
+    Seen even inside a long C call, unlike the end of a connection. `last_words` runs before an end now.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
     if os.getppid() != parent:
-        os._exit(ORPHANED)
+        try:
+            if last_words is not None:
+                last_words()
+        finally:
+            os._exit(ORPHANED)
 
 
 def exit_on_hang_up(lifeline: socket.socket, last_words: Callable[[], object] | None = None) -> None:

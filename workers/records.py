@@ -9,17 +9,20 @@ from __future__ import annotations
 import struct
 
 from sojourn import frames
+from sojourn.errors import InvalidOperation
 from sojourn.frames import RecordHeader
 from sojourn.ids import NodeRun, ObjectKind
 from sojourn.wire import fast_record
 
 __all__ = [
+    "error_reply",
     "frame_of_record",
     "frozen_record",
     "marker_frame",
     "marker_number",
     "record_origin",
     "renewed_frame",
+    "too_large",
 ]
 
 _GENERATION = struct.Struct(">Q")
@@ -32,6 +35,19 @@ def record_origin(body: bytes, record_at: int) -> NodeRun:
     at = record_at + 5
     end = at + body[at - 1]
     return NodeRun(body[at:end], _GENERATION.unpack_from(body, end)[0])
+
+
+def error_reply(to: NodeRun, route: int, high: int, low: int, encoded_error: bytes) -> bytes:
+    """The reply that ends a request of `to` with a typed error."""
+    return frames.reply_frame(frames.FLAG_ERROR, route, high, low, to.rid, to.generation, encoded_error)
+
+
+def too_large(what: str, octets: int, reader: NodeRun, limit: int) -> InvalidOperation:
+    """The error of a frame that another member would not read."""
+    return InvalidOperation(
+        f"{what} has {octets} bytes, more than {reader} reads ({limit}): give all members the same "
+        "max_frame_bytes"
+    )
 
 
 _KEY_LENGTH_AT = 38

@@ -224,6 +224,7 @@ class SourceDriver:
         held.staging = self
         node.lanes[held.worker].flush_object(held.key)
         high, low = self.plan.identity.relocation_id
+        wait_ms = max(1, int((self.plan.gives_up_at - node.loop.time()) * 1000))
         answer = node.pool.call(
             held.worker,
             lambda call: Seal(
@@ -235,6 +236,7 @@ class SourceDriver:
                 self.plan.object_generation,
                 self.plan.owner_generation,
                 self._chunk_limit,
+                wait_ms,
             ),
         )
         self._ask(self._await_capture(answer))
@@ -545,6 +547,8 @@ def _reason(reason: Any) -> str:
             return "RelocationDisabled"
         if reason.phase == "capture" or reason.kind in ("NotConfigured", "TypeMismatch"):
             return "StateIncompatible"
+        if reason.kind == "DeadlineExceeded":
+            return "DeadlineExceeded"
         return "StoreUnavailable" if reason.kind == "StoreUnavailable" else "RelocationFailed"
     return "DeadlineExceeded" if "deadline" in str(reason) else "RelocationFailed"
 

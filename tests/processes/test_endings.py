@@ -7,16 +7,22 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from sojourn.errors import Unavailable
+from sojourn.options import Options
 from sojourn.spots.app import App
 from sojourn.spots.declarations import request
 from sojourn.spots.objects import InstanceSpot
 from sojourn.workers.local_cluster import LocalCluster
+from sojourn.workers.local_node import NODE_COMMAND
+from sojourn.workers.node_control import Configure, NodeConfig, encode_node_message
+from sojourn.workers.process import ORPHANED
+from sojourn.workers.program import parse_reference
 
 from tests.processes.programs import (
     APP,
@@ -127,6 +133,24 @@ def test_a_killed_launcher_takes_everything_with_it(tmp_path: Path) -> None:
             os.kill(family.process.pid, signal.SIGKILL)
             assert wait_all_gone(descriptors, 4) == []
         assert not store.parent.exists()
+
+
+def test_a_node_whose_launcher_died_before_it_had_started_removes_their_directory(tmp_path: Path) -> None:
+    store = tmp_path / "private"
+    store.mkdir()
+    (store / "store.db").touch()
+    options = Options(store_url=f"sqlite:///{store}/store.db", secret="0" * 16)
+    config = NodeConfig(rid="n", program=parse_reference("arena:app"), options=options)
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, *NODE_COMMAND, str(theirs.fileno())], pass_fds=(theirs.fileno(),)
+            )
+        body = encode_node_message(Configure(config, os.getppid(), str(store)))  # not its parent
+        ours.sendall(len(body).to_bytes(4, "big") + body)
+        assert process.wait(timeout=20) == ORPHANED
+    assert not store.exists()
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -113,6 +113,14 @@ class Device(sj.InstanceSpot):
         return self.total
 
     @sj.request
+    async def give(self, size: int) -> bytes:
+        return bytes(size)
+
+    @sj.request
+    async def complain(self, size: int) -> None:
+        raise ValueError("x" * size)
+
+    @sj.request
     async def take_lock(self) -> bool:
         self.handle = threading.Lock()
         return True

@@ -308,7 +308,7 @@ async def test_message_in_flight_when_the_object_is_dropped(world: World) -> Non
     asked = asyncio.ensure_future(there.references.spot(Room, "r").request(Room.name))
     await settle()
     world.drop(here, Room, "r", "")
-    with pytest.raises(sj.NotFound):
+    with pytest.raises(sj.Unavailable):
         await asked
     assert len(world.port("a").granted) == 1
     assert here.cells == {}

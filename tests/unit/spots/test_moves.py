@@ -227,6 +227,24 @@ async def test_unseal_before_the_running_turn_ended(world: World) -> None:
     assert await reference.request(Traveller.note, 1) == 1
 
 
+async def test_seal_gives_up_on_a_turn_that_outlasts_the_move(world: World) -> None:
+    here = world.host("a")
+    world.make(here, Traveller, "t", "Tea")
+    reference = here.references.actor(Traveller, "t")
+    running = asyncio.ensure_future(reference.request(Traveller.wait))
+    await settle()
+    world.seal(here, Traveller, "t", wait_ms=3000)
+    await world.clock.advance(2.9)
+    assert world.port("a").controls(SealRefused) == []
+    await world.clock.advance(0.2)
+    (refused,) = world.port("a").controls(SealRefused)
+    assert refused.error.kind == "DeadlineExceeded"
+    assert "Traveller.wait" in refused.error.fields["message"]
+    GATES["t"].set()
+    assert await running == "Tea"
+    assert await reference.request(Traveller.note, 1) == 1
+
+
 async def test_state_that_cannot_be_captured_names_the_attribute(world: World) -> None:
     here = world.host("a")
     world.make(here, Traveller, "t", "Tea")
@@ -465,7 +483,7 @@ async def test_a_dropped_arrival_leaves_its_saved_work_to_the_source(world: Worl
 async def test_behind_the_boundary_a_dropped_arrival_ends_its_saved_work(world: World) -> None:
     _, there, asked = await staged_with_one_request(world)
     world.drop(there, Traveller, "t", reason="", end_work=True)
-    with pytest.raises(sj.NotFound):
+    with pytest.raises(sj.Unavailable):
         await asked
 
 

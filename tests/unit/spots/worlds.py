@@ -230,10 +230,16 @@ class World:
     # moves
 
     def seal(
-        self, host: ObjectHost, cls: type, object_id: str, handoff: int = 1, chunk_limit: int = 1000
+        self,
+        host: ObjectHost,
+        cls: type,
+        object_id: str,
+        handoff: int = 1,
+        chunk_limit: int = 1000,
+        wait_ms: int = 0,
     ) -> None:
         key = key_of(self.app.type_of(cls), object_id)
-        host.receive_control(Seal(11, key, handoff, 77, 88, 5, 6, chunk_limit))
+        host.receive_control(Seal(11, key, handoff, 77, 88, 5, 6, chunk_limit, wait_ms))
 
     def captured(self, host: ObjectHost, handoff: int = 1) -> bytes:
         """The envelope a host captured; checks announcement, chunk sizes and checksum."""
