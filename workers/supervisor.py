@@ -427,6 +427,9 @@ class Supervisor(Member):
     def run_ended(self, run: NodeRun) -> None:
         """A run ended for certain: moves to it end too."""
         super().run_ended(run)
+        for held in list(self.router.objects.values()):
+            if held.place is Place.FOLLOW and held.follow_run == run:
+                del self.router.objects[held.key]  # what still comes is looked up anew (B9.1)
         self.coordinator.run_gone(run)
 
     def marker_ended(self) -> None:

@@ -1,0 +1,162 @@
+"""Who becomes the owner: creation races, unknown outcomes, what dead runs left (B6.5, B6.6, B6.8)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sojourn.control import RegistryEntry
+from sojourn.errors import Unavailable
+from sojourn.ids import NodeRun, ObjectKind, spot_key
+from sojourn.location import Condition, Delete, Mutation, StoreUnknown, WriteResult
+from sojourn.ownership import put_lease
+from sojourn.rows import NodeDescriptor, Owner, OwnerLease, authority_row_key
+from sojourn.store.memory import MemoryLocationStore, MemoryRows
+from sojourn.workers.directory import CreatedRow, Directory, OwnedElsewhere
+
+KEY = spot_key("s")
+ENTRY = RegistryEntry("Device", ObjectKind.INSTANCE_SPOT, "preserve", 1)
+
+
+class DoubtfulStore(MemoryLocationStore):
+    """A store whose next writes lose their answer, carried out or not."""
+
+    def __init__(self, rows: MemoryRows) -> None:
+        super().__init__(rows)
+        self.doubts: list[bool] = []
+        self.hold: asyncio.Event | None = None
+
+    async def write(self, conditions: list[Condition], mutations: list[Mutation]) -> WriteResult:
+        if self.hold is not None:
+            await self.hold.wait()
+        if any(mutation.key == authority_row_key(KEY) for mutation in mutations) and self.doubts:
+            if self.doubts.pop(0):
+                await super().write(conditions, mutations)
+            raise StoreUnknown("no answer", applied="unknown")
+        return await super().write(conditions, mutations)
+
+
+class Node:
+    def __init__(self, rows: MemoryRows, name: str, alive: set[NodeRun]) -> None:
+        self.run = NodeRun(name.encode(), 7)
+        self.owner = Owner(self.run.rid, 7, f"{name}@7", 7)
+        self.store = DoubtfulStore(rows)
+        self.may_write = True
+        self.directory = Directory(
+            self.store, lambda: self.owner, lambda run: run in alive, lambda: self.may_write
+        )
+        alive.add(self.run)
+
+    async def take_lease(self) -> None:
+        lease = OwnerLease(self.run.rid, 7, self.owner.owner_id, 7)
+        descriptor = NodeDescriptor(
+            rid=self.run.rid,
+            generation=7,
+            owner_id=self.owner.owner_id,
+            lease_generation=7,
+            application="app",
+            application_version=1,
+        )
+        write = put_lease(lease, descriptor, 60_000)
+        await self.store.write(write.conditions, write.mutations)
+
+    async def lose_lease(self) -> None:
+        page = await self.store.scan("lease:")
+        mine = [row.key for row in page.rows if self.owner.owner_id in row.key]
+        await self.store.write([], [Delete(key) for key in mine])
+
+
+class Pair:
+    def __init__(self) -> None:
+        self.alive: set[NodeRun] = set()
+        rows = MemoryRows()
+        self.a, self.b = Node(rows, "a", self.alive), Node(rows, "b", self.alive)
+
+
+async def test_of_two_that_create_at_once_one_owns_and_the_other_learns_who() -> None:
+    pair = Pair()
+    pair.a.store.hold = pair.b.store.hold = asyncio.Event()
+    both = [asyncio.create_task(node.directory.create(KEY, ENTRY)) for node in (pair.a, pair.b)]
+    await asyncio.sleep(0)
+    pair.a.store.hold.set()
+    outcomes = await asyncio.gather(*both)
+    (made,) = [outcome for outcome in outcomes if isinstance(outcome, CreatedRow)]
+    (other,) = [outcome for outcome in outcomes if isinstance(outcome, OwnedElsewhere)]
+    winner = (pair.a, pair.b)[outcomes.index(made)]
+    assert other.run == winner.run
+    assert other.object_generation == made.object_generation
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+async def test_a_creation_whose_answer_is_lost_is_looked_at_not_guessed(carried_out: bool) -> None:
+    pair = Pair()
+    pair.a.store.doubts = [carried_out]
+    made = await pair.a.directory.create(KEY, ENTRY)
+    assert isinstance(made, CreatedRow)
+    found = await pair.a.directory.read(KEY)
+    assert found is not None
+    assert (found.version, found.row.object_generation) == (made.version, made.object_generation)
+
+
+async def test_a_creation_that_never_gets_an_answer_ends() -> None:
+    pair = Pair()
+    pair.a.store.doubts = [False] * 100
+    with pytest.raises(Unavailable):
+        await pair.a.directory.create(KEY, ENTRY)
+
+
+async def test_a_dead_run_s_object_is_taken_over_when_its_lease_is_over() -> None:
+    pair = Pair()
+    await pair.a.take_lease()
+    first = await pair.a.directory.create(KEY, ENTRY)
+    assert isinstance(first, CreatedRow)
+    assert isinstance(await pair.b.directory.create(KEY, ENTRY), OwnedElsewhere)  # it lives
+    pair.alive.discard(pair.a.run)
+    still = await pair.b.directory.create(KEY, ENTRY)  # no connection proves nothing
+    assert isinstance(still, OwnedElsewhere)
+    await pair.a.lose_lease()
+    second = await pair.b.directory.create(KEY, ENTRY)
+    assert isinstance(second, CreatedRow)
+    assert second.object_generation > first.object_generation
+
+
+async def test_a_lost_object_is_made_anew_whoever_owned_it() -> None:
+    pair = Pair()
+    await pair.a.take_lease()
+    first = await pair.a.directory.create(KEY, ENTRY)
+    assert isinstance(first, CreatedRow)
+    found = await pair.a.directory.read(KEY)
+    assert found is not None
+    assert await pair.a.directory.lose(found)
+    owned = await pair.b.directory.owner_of(KEY)
+    assert owned is not None
+    assert owned.lost
+    second = await pair.b.directory.create(KEY, ENTRY)
+    assert isinstance(second, CreatedRow)
+    assert second.object_generation > first.object_generation
+
+
+async def test_the_row_of_this_very_run_is_no_new_object() -> None:
+    """Its caller has to judge whether the object is here, or lost (B6.8)."""
+    pair = Pair()
+    assert isinstance(await pair.a.directory.create(KEY, ENTRY), CreatedRow)
+    again = await pair.a.directory.create(KEY, ENTRY)
+    assert isinstance(again, OwnedElsewhere)
+    assert again.run == pair.a.run
+
+
+async def test_only_the_row_that_was_made_is_removed() -> None:
+    pair = Pair()
+    made = await pair.a.directory.create(KEY, ENTRY)
+    assert isinstance(made, CreatedRow)
+    assert not await pair.a.directory.remove(KEY, "another version")
+    assert await pair.a.directory.remove(KEY, made.version)
+    assert await pair.a.directory.owner_of(KEY) is None
+
+
+async def test_without_a_lease_of_its_own_a_run_changes_nothing() -> None:
+    pair = Pair()
+    pair.a.may_write = False
+    with pytest.raises(Unavailable):
+        await pair.a.directory.create(KEY, ENTRY)
+    assert await pair.b.directory.owner_of(KEY) is None
