@@ -148,11 +148,14 @@ async def _objects(sizes: Sizes) -> list[Figure]:
             more_is_better=True,
         ),
         Figure(
-            name=f"memory of an idle object, of {sizes.objects:,}",
-            value=found.bytes_per_object,
+            name=f"memory of an idle object on its node, of {sizes.objects:,}",
+            value=found.worker_bytes + found.supervisor_bytes,
             unit="B",
             aim=1024,
         ),
+        Figure(name="  of which in the worker", value=found.worker_bytes, unit="B"),
+        Figure(name="  of which in the supervisor", value=found.supervisor_bytes, unit="B"),
+        Figure(name="memory of a route that a client remembers", value=found.client_bytes, unit="B"),
     ]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import sojourn as sj
 
 from bench.application import Ballast, Driver, Echo, Idle, app
-from bench.memory import descendants, proportional_bytes
+from bench.memory import proportional_bytes
 from bench.sizes import Sizes
 from bench.timing import PathFigures, percentile
 
@@ -43,8 +43,11 @@ class Creations(NamedTuple):
     """What making many idle objects costs."""
 
     per_second: float
-    bytes_per_object: float
-    """Over all processes of the cluster, the client included."""
+    worker_bytes: float
+    """Growth of the worker processes for each object."""
+    supervisor_bytes: float
+    client_bytes: float
+    """Of the route to it that a client remembers for a while."""
 
 
 class Interruption(NamedTuple):
@@ -99,8 +102,12 @@ async def measure_creations(sizes: Sizes) -> Creations:
         names = iter(f"idle-{number}" for number in range(sizes.objects))
         for number in range(200):  # the processes have their code and buffers in memory
             await cluster.client.spot(Idle, f"warm-{number}").request(Idle.touch)
-        pids = [os.getpid(), *descendants()]
-        before = proportional_bytes(pids)
+        roles = [
+            [pid for node in cluster.nodes for pid in await node.worker_pids()],
+            [node.pid for node in cluster.nodes],
+            [os.getpid()],
+        ]
+        before = [proportional_bytes(pids) for pids in roles]
 
         async def make_some() -> None:
             for name in names:
@@ -112,8 +119,11 @@ async def measure_creations(sizes: Sizes) -> Creations:
                 group.create_task(make_some())
         took_s = time.perf_counter() - started
         await asyncio.sleep(0.5)
-        grown = proportional_bytes(pids) - before
-    return Creations(sizes.objects / took_s, grown / sizes.objects)
+        grown = [
+            (proportional_bytes(pids) - held) / sizes.objects
+            for pids, held in zip(roles, before, strict=True)
+        ]
+    return Creations(sizes.objects / took_s, *grown)
 
 
 async def measure_interruptions(sizes: Sizes) -> dict[int, Interruption]:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from bench.framing import FramePeer, Requester, echo, forward
-from bench.memory import descendants, proportional_bytes
+from bench.memory import proportional_bytes
 from bench.report import Figure, print_figures, to_json
 from bench.timing import measure_latency, measure_one_way, measure_rate, percentile
 
@@ -118,4 +118,3 @@ def test_the_report_names_aims_and_misses() -> None:
 
 def test_memory_of_processes_that_are_gone_is_nothing() -> None:
     assert proportional_bytes([2**22 + 1]) == 0
-    assert isinstance(descendants(), list)
