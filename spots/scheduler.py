@@ -74,8 +74,9 @@ class Scheduler:
         return not self._stopped and self._clock.boottime_ns() < self._admission_deadline_ns
 
     def extend_admission(self, deadline_ns: int) -> None:
-        """Push the admission deadline forward; turns that waited for it go on."""
-        self._admission_deadline_ns = max(deadline_ns, self._admission_deadline_ns)
+        """Set the admission deadline: turns that waited for a later one go on. A lease that is known to be over
+        takes it back (0), and nothing goes on then."""
+        self._admission_deadline_ns = deadline_ns
         self._watch_admission()
         if self._ready:
             self.wake()

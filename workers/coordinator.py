@@ -108,9 +108,12 @@ class Coordinator:
         try:
             return await self._share(held, None, version, deadline)
         except SojournError as error:
-            if error.phase == NOT_HERE:
+            if error.phase == NOT_HERE and not self._is_here(held):
                 return MoveResult("moved")
             return MoveResult("failed", "RelocationFailed", str(error))
+
+    def _is_here(self, held: LocalObject) -> bool:
+        return self._node.router.objects.get(held.key) is held and held.place is not Place.FOLLOW
 
     async def _share(
         self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
@@ -465,6 +468,11 @@ class Coordinator:
         if isinstance(staging, TargetDriver):
             staging.worker_lost()
         return False
+
+    def authority_lost(self, held: LocalObject) -> None:
+        """The row of a moving object shows that this run, whose lease had expired, lost it (B6.4)."""
+        if isinstance(held.staging, SourceDriver):
+            held.staging.authority_lost()
 
     def link_up(self, link: Link) -> None:
         """A new connection to a run stands."""

@@ -103,7 +103,7 @@ class Creation:
             name = describe_key(held.key)
             self._give_up(held, NotFound(f"{name} does not exist", object_id=name))
         elif outcome.lost or outcome.run == node.run:
-            await self._lost_here(held, outcome)
+            self._give_up(held, await self._lost_here(held, outcome))
         else:
             await self._pass_on(held, outcome)
 
@@ -127,13 +127,17 @@ class Creation:
         route = await self._node.resolve(held.key, header)
         return OwnedElsewhere(route.run, held.kind, 0, 0, b"", lost=False)
 
-    async def _lost_here(self, held: LocalObject, owner: OwnedElsewhere) -> None:
-        """The row is lost, or names this run for an object that is not here (B6.8)."""
-        if not owner.lost:
-            found = await self._node.directory.read(held.key)
-            if found is not None and found.row.owner == self._node.owner:
-                await self._node.directory.lose(found)
-        self._give_up(held, lost_error(held.key))
+    async def _lost_here(self, held: LocalObject, owner: OwnedElsewhere) -> SojournError:
+        """The row is lost, or names this run for an object that is not here (B6.8). What to say of it: a store
+        that does not help now leaves the mark to the next message."""
+        try:
+            if not owner.lost:
+                found = await self._node.directory.read(held.key)
+                if found is not None and found.row.owner == self._node.owner and self._present(held):
+                    await self._node.directory.lose(found)
+        except SojournError as error:
+            return error
+        return lost_error(held.key)
 
     async def _make(self, held: LocalObject, entry: RegistryEntry, row: CreatedRow) -> None:
         node = self._node
@@ -220,7 +224,8 @@ class Creation:
 
     def _give_up(self, held: LocalObject, error: SojournError) -> None:
         node = self._node
-        node.router.objects.pop(held.key, None)
+        if self._present(held):  # else a move to this node took its place
+            del node.router.objects[held.key]
         waiting, held.waiting = held.waiting or [], None
         for body, header, debt in waiting:
             if debt is not None:

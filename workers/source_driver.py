@@ -75,6 +75,7 @@ class SourceDriver:
         self._link: Link | None = None
         self._worker = held.worker
         self._worker_gone = False
+        self._authority_gone = False
         self._chunks: list[bytes] = []
         self._chunks_complete: asyncio.Future[None] = node.loop.create_future()
         self._chunk_limit = 0
@@ -274,6 +275,10 @@ class SourceDriver:
         self._chunks_complete.exception()
         return True
 
+    def authority_lost(self) -> None:
+        """Another incarnation may run elsewhere: what is captured here is never opened again (B6.4)."""
+        self._authority_gone = True
+
     # towards the target -------------------------------------------------------------------------
 
     def _send_restore(self, effect: effects.SendRestore) -> None:
@@ -390,7 +395,13 @@ class SourceDriver:
 
     def _restore_dispatch(self, effect: effects.RestoreDispatch) -> None:
         node, held = self._node, self._held
-        if not self._worker_gone:
+        if self._authority_gone:
+            lost = self._authority_error()
+            self._log(Log("authority_lost", "error", {}))
+            self._drop_object(effects.DropObject(""))
+            self._not_restored(effect.records, lost)
+            node.loop.call_soon(self.handle, events.DispatchRestoreFailed(lost))
+        elif not self._worker_gone:
             if effect.captured:
                 node.pool.control(held.worker, Unseal(held.key, self.number))
             self._reopen(effect.records)
@@ -402,6 +413,14 @@ class SourceDriver:
             error = DataLost(f"{name} was lost with its worker process", object_id=name, applied="no")
             self._not_restored(effect.records, error)
             node.loop.call_soon(self.handle, events.DispatchRestoreFailed(error))
+
+    def _authority_error(self) -> DataLost:
+        name = describe_key(self._held.key)
+        return DataLost(
+            f"{name} is not this node's any more: its lease was over while the object moved",
+            object_id=name,
+            applied="no",
+        )
 
     def _reopen(self, records: tuple[bytes, ...]) -> None:
         held = self._held
@@ -435,6 +454,9 @@ class SourceDriver:
             assert isinstance(result, Restored)
             if result.error is not None:
                 raise error_from_fields(result.error.kind, result.error.fields)
+            if self._authority_gone:
+                node.pool.control(worker, DropObject(held.key, "", self.number))
+                raise self._authority_error()
         except SojournError as error:
             self._not_restored(records, error)
             await node.mark_lost([held])
@@ -526,6 +548,7 @@ class SourceDriver:
 
     def _forget(self, effect: effects.ForgetHandoff) -> None:
         self.forgotten = True
+        self._release_payload(effects.ReleasePayload())  # what a worker that ended had captured in part
         self._arm()
         self._node.coordinator.source_forgotten(self)
 

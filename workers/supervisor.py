@@ -87,13 +87,18 @@ class SupervisorConfig(Protocol):
 class WorkerCreditor:
     """Gives a worker its outbound credit back, one message per loop turn (B5.1)."""
 
-    __slots__ = ("_octets", "_records", "_supervisor", "_worker")
+    __slots__ = ("_ended", "_octets", "_records", "_supervisor", "_worker")
 
     def __init__(self, supervisor: Supervisor, worker: int) -> None:
         self._supervisor = supervisor
         self._worker = worker
         self._records = 0
         self._octets = 0
+        self._ended = False
+
+    def end(self) -> None:
+        """The worker ended: its credit is no other worker's."""
+        self._ended = True
 
     def give_back(self, records: int, octets: int) -> None:
         """See `Creditor`."""
@@ -103,7 +108,8 @@ class WorkerCreditor:
         self._octets += octets
 
     def _flush(self) -> None:
-        self._supervisor.pool.control(self._worker, Grant(self._records, self._octets))
+        if not self._ended:
+            self._supervisor.pool.control(self._worker, Grant(self._records, self._octets))
         self._records = self._octets = 0
 
 
@@ -234,16 +240,17 @@ class Supervisor(Member):
     async def recheck_objects(self) -> None:
         """The lease had expired: objects whose row changed meanwhile are dropped (B6.4)."""
         for held in list(self.router.objects.values()):
-            if held.place is not Place.ACTIVE:
+            if held.place not in (Place.ACTIVE, Place.SOURCE):
                 continue
             found = await self.directory.read(held.key)
             row = None if found is None else found.row
-            if (
-                row is None
-                or row.owner != self.owner
-                or row.object_generation != held.object_generation
-                or row.state is RowState.LOST
-            ):
+            gone = (
+                row is None or row.object_generation != held.object_generation or row.state is RowState.LOST
+            )
+            if held.place is Place.SOURCE:
+                if gone:
+                    self.coordinator.authority_lost(held)
+            elif held.place is Place.ACTIVE and (row is None or gone or row.owner != self.owner):
                 self.log("object_lost", "error", object_id=describe_key(held.key), reason="lease expired")
                 self.drop(held, "")
 
@@ -302,7 +309,10 @@ class Supervisor(Member):
         """The worker let an object go by itself (a failed start): its row goes too."""
         self.forget(held)
         found = await self.directory.read(held.key)
-        if found is not None and found.row.owner == self.owner:
+        row = None if found is None else found.row
+        if found is None or row is None or row.owner != self.owner:
+            return
+        if row.object_generation == held.object_generation:
             await self.directory.remove(held.key, found.version)
 
     def _on_worker_lost(self, worker: int, reason: str) -> None:
@@ -311,6 +321,8 @@ class Supervisor(Member):
         if lane is None:
             return
         self.object_counts.pop(worker, None)
+        self.creditors[worker].end()
+        self.creditors[worker] = WorkerCreditor(self, worker)
         lost = [held for held in self.router.objects.values() if held.worker == worker]
         waiting, running = lane.close()
         gone = [held for held in lost if held.place is Place.ACTIVE]
@@ -327,7 +339,12 @@ class Supervisor(Member):
             objects_lost=len(gone),
         )
         self.count("objects_lost", len(gone))
+        moving = [held for held in lost if held.place in (Place.SOURCE, Place.TARGET)]
+        ended = [held for held in moving if self.coordinator.worker_lost(held)]
+        captured = {held.key for held in moving} - {held.key for held in ended}
         for run, route, request in running:
+            if request.key in captured:
+                continue  # it is in the payload, and is answered where that is restored (B6.6)
             error = Unavailable(
                 f"the worker process that held {describe_key(request.key)} ended: {reason}",
                 object_id=describe_key(request.key),
@@ -339,11 +356,7 @@ class Supervisor(Member):
                 if debt is not None:
                     debt.settle()
                 self.fail_record(body, header, _lost_before(header.key, reason))
-        gone += [
-            held
-            for held in lost
-            if held.place in (Place.SOURCE, Place.TARGET) and self.coordinator.worker_lost(held)
-        ]
+        gone += ended
         if gone:
             self.start(self.mark_lost(gone))
 
@@ -352,7 +365,12 @@ class Supervisor(Member):
         for held in gone:
             try:
                 found = await self.directory.read(held.key)
-                if found is not None and found.row.owner == self.owner:
+                # A message may have made the object anew meanwhile: that incarnation is not lost.
+                if (
+                    found is not None
+                    and found.row.owner == self.owner
+                    and found.row.object_generation == held.object_generation
+                ):
                     await self.directory.lose(found)
             except SojournError as error:
                 self.log("lost_not_marked", "warning", object_id=describe_key(held.key), error=str(error))

@@ -250,6 +250,9 @@ class TargetDriver:
             row = found.row
             self.held.stable_type = row.stable_type
             self.held.kind = int(row.kind)
+            entry = self._node.registry.get(row.stable_type)
+            if entry is not None:
+                self.held.policy = entry.policy
             self.held.object_generation = row.object_generation
             self.held.owner_generation = row.owner_generation
             self.held.fence = route_fence(

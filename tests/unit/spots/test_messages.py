@@ -439,3 +439,9 @@ async def test_admission_deadline(world: World, counter: sj.ActorRef[Counter]) -
 
     here.receive_control(Admission(world.clock.boottime_ns() + 10**9))
     assert await asked == 1
+    here.receive_control(Admission(0))  # the lease turned out to be over before its time
+    asked = asyncio.ensure_future(counter.request(Counter.add, 1))
+    await settle()
+    assert not asked.done()
+    here.receive_control(Admission(world.clock.boottime_ns() + 10**9))
+    assert await asked == 2
