@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sojourn.spots.ticks import Tick as Tick
     from sojourn.workers.client import Client as Client
     from sojourn.workers.host_result import HostRelocation as HostRelocation
+    from sojourn.workers.host_result import StayedUnit as StayedUnit
     from sojourn.workers.local_cluster import LocalCluster as LocalCluster
     from sojourn.workers.local_node import LocalNode as LocalNode
 
@@ -65,6 +66,7 @@ __all__ = [
     "ShuttingDown",
     "SojournError",
     "SpotRef",
+    "StayedUnit",
     "Tick",
     "TypeMismatch",
     "Unavailable",
@@ -100,7 +102,7 @@ _HOMES = {
     "sojourn.spots.references": ("ActorRef", "Relocation", "SpotRef"),
     "sojourn.spots.ticks": ("Tick",),
     "sojourn.workers.client": ("Client",),
-    "sojourn.workers.host_result": ("HostRelocation",),
+    "sojourn.workers.host_result": ("HostRelocation", "StayedUnit"),
     "sojourn.workers.local_cluster": ("LocalCluster",),
     "sojourn.workers.local_node": ("LocalNode",),
 }

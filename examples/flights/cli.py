@@ -83,6 +83,10 @@ def _print_outcome(outcome: Outcome, settings: Settings) -> None:
         print(outcome.to_json())
         return
     Console().print(outcome.to_table())
+    for reason, count in outcome.moves.failure_reasons.items():
+        print(f"moves failed, {count:,} times: {reason}")
+    for kind, count in outcome.failures.items():
+        print(f"messages failed, {count:,} times: {kind}")
     for line in outcome.faults:
         print(line)
 

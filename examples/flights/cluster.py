@@ -20,7 +20,7 @@ class ClusterFleet:
     def __init__(self, cluster: sj.LocalCluster, settings: Settings) -> None:
         self._cluster = cluster
         self._request_timeout_s = settings.request_timeout_s
-        self._move_timeout_s = settings.move_timeout_s
+        self._empty_timeout_s = settings.empty_timeout_s
 
     @property
     def nodes(self) -> int:
@@ -46,7 +46,7 @@ class ClusterFleet:
         """Move everything off a node, then let it serve again."""
         handle = self._cluster.nodes[node]
         started = time.monotonic()
-        result = await handle.relocate(mode="PlannedMaintenance", deadline=self._move_timeout_s)
+        result = await handle.relocate(mode="PlannedMaintenance", deadline=self._empty_timeout_s)
         took_s = time.monotonic() - started
         await handle.uncordon()
         return Emptied(
@@ -54,10 +54,16 @@ class ClusterFleet:
             outcome=result.outcome,
             reason=result.reason,
             moved=result.moved,
-            stayed=tuple(Move(unit.outcome, f"{unit.reason}: {unit.detail}") for unit in result.stayed),
+            stayed=tuple(Move(unit.outcome, _reason(unit)) for unit in result.stayed),
             interruptions_s=tuple(ns / 1e9 for ns in result.interruptions_ns),
             took_s=took_s,
         )
 
     def _aircraft(self, tailnum: str) -> sj.SpotRef[Aircraft]:
         return self._cluster.client.spot(Aircraft, tailnum).with_timeout(self._request_timeout_s)
+
+
+def _reason(unit: sj.StayedUnit) -> str:
+    """Why an aircraft stayed, without its name: equal reasons are counted together."""
+    detail = unit.detail.replace(unit.object, "the aircraft")
+    return f"{unit.reason}: {detail}" if detail else unit.reason

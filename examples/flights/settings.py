@@ -38,7 +38,8 @@ class Settings:
     window: int = 32
     """Messages one sender may have in flight."""
     request_timeout_s: float = 30.0
-    move_timeout_s: float = 30.0
+    empty_timeout_s: float = 60.0
+    """Most the emptying of one node may take."""
     json: bool = False
 
 
