@@ -34,6 +34,8 @@ BLOCKED_REASONS = (
 _STOPS = ("TargetUnavailable", "StoreUnavailable", "ShutdownRequested", "DeadlineExceeded")
 """What stops later batches (B10.3)."""
 
+LANDING_PAUSE_S = 0.01
+"""How often an emptying node looks whether what was on its way here has arrived."""
 CONCURRENT_UNITS = 8
 """Units of a batch moved at a time. It paces the work; the in-flight budgets pace the bytes (R5.4)."""
 
@@ -125,6 +127,10 @@ class HostMove:
             and self._objects.get(unit.key) is unit
         )
 
+    def _landing(self) -> list[LocalObject]:
+        """What was on its way here when the operation began: being made, or staged by an earlier move."""
+        return [unit for unit in self._objects.values() if unit.place in (Place.CREATING, Place.TARGET)]
+
     async def _run(self, version: int, deadline: float) -> HostRelocation:
         self._set_state(HostState.RELOCATING)
         result = HostRelocation("Relocated")
@@ -132,8 +138,18 @@ class HostMove:
         emptied = False
         try:
             # Once something stopped the operation, the units of later batches are only named (B10.2).
-            while batch := self._next_batch(stays):
-                await self._move_batch(batch, version, deadline, result, stays)
+            while True:
+                batch = self._next_batch(stays)
+                if batch:
+                    await self._move_batch(batch, version, deadline, result, stays)
+                elif self._landing() and asyncio.get_running_loop().time() < deadline:
+                    await asyncio.sleep(LANDING_PAUSE_S)
+                else:
+                    break
+            for unit in self._landing():
+                self._note(
+                    unit, MoveResult("failed", "DeadlineExceeded", "it had not arrived"), result, stays
+                )
             emptied = not result.stayed
         finally:
             if not self.shutting_down:
@@ -188,7 +204,7 @@ class HostMove:
             if outcome.interruption_ns:
                 result.interruptions_ns.append(outcome.interruption_ns)
             return
-        if not self._is_here(unit):
+        if not self._is_here(unit) and unit.place not in (Place.CREATING, Place.TARGET):
             return
         stays.add(unit.key)
         ended = "in doubt" if outcome.outcome == "in_doubt" else outcome.outcome

@@ -176,3 +176,27 @@ def test_modes_and_versions_that_do_not_fit_are_refused() -> None:
     ]:
         with pytest.raises(InvalidOperation):
             check_mode(mode, version, 3)
+
+
+async def test_what_was_on_its_way_here_is_waited_for_and_moved_too() -> None:
+    objects = make_objects(b"s1", b"s2")
+    objects[b"s2"].place = Place.TARGET
+
+    async def land_then_leave(unit: LocalObject) -> MoveResult:
+        objects[b"s2"].place = Place.ACTIVE if objects[b"s2"].place is Place.TARGET else Place.SOURCE
+        return await leave(unit)
+
+    node = Node(objects, land_then_leave)
+    deadline = asyncio.get_running_loop().time() + 30.0
+    result = await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, deadline)
+    assert (result.outcome, result.moved) == ("Relocated", 2)
+    assert node.asked == [b"s1", b"s2"]
+
+
+async def test_what_never_arrives_is_named_when_the_time_is_over() -> None:
+    objects = make_objects(b"s1", b"s2")
+    objects[b"s2"].place = Place.CREATING
+    node = Node(objects, leave)
+    result = await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 0.0)
+    assert (result.outcome, result.reason, result.moved) == ("Blocked", "DeadlineExceeded", 1)
+    assert [unit.object for unit in result.stayed] == ["spot '2'"]
