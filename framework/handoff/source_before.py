@@ -82,7 +82,7 @@ class SourceBefore(SourceAfter):
     @on(RelocationStarted, SourceRunning, to=(Sealing, SourceRestored))
     def _start(self, state: SourceRunning, event: RelocationStarted, now: float) -> None:
         if self.plan.gives_up_at - now < self.options.seal_time_min_s:
-            self._do(ReportOutcome(Outcome.FAILED, "too little time left to seal"))
+            self._do(ReportOutcome(Outcome.FAILED, "too little time left before the deadline to seal"))
             self._do(ForgetHandoff())
             self.state = SourceRestored()
             return
