@@ -156,6 +156,8 @@ class Coordinator:
         except SojournError as error:
             return MoveResult("failed", "TargetUnavailable", str(error))
         if driver is None:
+            if held.place is Place.SOURCE and self._is_here(held):
+                return MoveResult("failed", "RelocationFailed", "an earlier move of it has not ended yet")
             raise _not_here(held.key)
         if link.closing or held.place is not Place.ACTIVE:
             self.source_forgotten(driver)

@@ -27,6 +27,7 @@ from sojourn.frames import FLAG_FOLLOW, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log
 from sojourn.handoff.source import SourceHandoff, SourcePlan
+from sojourn.handoff.source_states import Abandoning
 from sojourn.handoff.terms import HandoffOptions, Manifest, Outcome
 from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.location import Applied, StoreUnknown
@@ -153,6 +154,10 @@ class SourceDriver:
                 relocation_id=relocation_name(self.plan.identity.relocation_id),
                 phase=str(self.machine.phase),
             )
+        state = self.machine.state
+        if isinstance(state, Abandoning) and not self.outcome.done():
+            # It can only fail now, and the turn that is awaited may take any time: nobody waits for that.
+            self._report(effects.ReportOutcome(Outcome.FAILED, state.reason))
         self._arm()
 
     def _arm(self) -> None:

@@ -302,8 +302,10 @@ class Supervisor(Member):
                 self.start(self._object_gone(held, message.reason))
 
     async def _serve_worker(self, worker: int, call: CallNode) -> None:
+        lane = self.lanes.get(worker)
         result = await self.calls.perform(call.call, call.operation, call.arguments)
-        self.pool.control(worker, CallNodeResult(call.call, result.value, result.error))
+        if self.lanes.get(worker) is lane:  # else another worker is in the slot, with call numbers of its own
+            self.pool.control(worker, CallNodeResult(call.call, result.value, result.error))
 
     async def _object_gone(self, held: LocalObject, reason: str) -> None:
         """The worker let an object go by itself (a failed start): its row goes too."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
+from sojourn.control import CallNode
 from sojourn.errors import DataLost, Unavailable
 from sojourn.location import StoreUnavailable
 from sojourn.ownership import delete_object
@@ -145,19 +147,45 @@ async def test_emptying_a_node_ends_although_a_row_is_another_s() -> None:
         assert (result["outcome"], len(result["stayed"])) == ("Blocked", 1)
 
 
-async def test_credit_of_a_worker_that_ended_is_not_given_to_the_next() -> None:
+async def test_what_a_worker_that_ended_was_owed_is_not_given_to_the_next() -> None:
+    """Neither its credit (B5.1) nor the answer to its call."""
     async with cluster(nodes=1, workers=1) as it:
         node = it.nodes["n0"]
         device = it.client.spot(Device, "d")
         await device.request(Device.history)
         former = node.creditors[0]
+        answer: asyncio.Future[str] = node.loop.create_future()
+        node.calls.operations["wait"] = lambda arguments: answer
+        node._on_worker_control(0, CallNode(1, "wait", msgspec.msgpack.encode({})))
+        await asyncio.sleep(0)
         await it.kill_worker("n0", device)
         await it.journal.wait("was replaced")
         granted: list[object] = []
         original = node.pool.control
         node.pool.control = lambda worker, message: granted.append(message) or original(worker, message)  # type: ignore[method-assign,func-returns-value]
         former.give_back(1, 10)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        answer.set_result("done")
+        for _ in range(5):
+            await asyncio.sleep(0)
         assert granted == []
         assert node.creditors[0] is not former
+
+
+async def test_the_deadline_of_a_move_does_not_wait_for_a_handler() -> None:
+    """A turn without a limit holds up the seal, not whoever asked for the move (B8.2, B10.1)."""
+    async with cluster(nodes=2) as it, gate() as entrance:
+        device = await it.on_node("n0", lambda text: it.client.spot(Device, text), Device.history)
+        running = asyncio.ensure_future(device.request(Device.held, entrance.port))
+        await entrance.arrived()
+        async with asyncio.timeout(20):
+            result = await it.nodes["n0"].call("relocate_node", {"deadline_s": 3.0})
+        assert (result["outcome"], result["reason"]) == ("Blocked", "DeadlineExceeded")
+        assert len(result["stayed"]) == 1
+        assert not running.done()
+        again = await device.relocate("n1")
+        assert again.outcome == "failed"
+        queued = asyncio.ensure_future(device.request(Device.add, 2))
+        entrance.open()
+        assert await running == 0
+        assert await queued == 2
+        assert (await device.relocate("n1")).outcome == "moved"
