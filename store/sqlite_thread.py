@@ -86,6 +86,7 @@ class SqliteThread:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
 
     async def run(self, work: Work[T], *, writes: bool) -> T:
         """Run `work` in the thread, writes inside a transaction.
@@ -212,7 +213,18 @@ class SqliteThread:
                     f"the store {self._path} failed while it committed: {error}", applied="unknown"
                 )
 
+    def _check_file(self) -> None:
+        """Refuse to go on with a file that another process would not find: each would be its own owner of all."""
+        if self._file is not None and _identity(self._path) != self._file:
+            self._disconnect()
+            raise StoreUnavailable(
+                f"the file of the store {self._path} was removed or replaced while it was in use: stop every node "
+                "and start them again",
+                applied="no",
+            )
+
     def _connect(self) -> sqlite3.Connection:
+        self._check_file()
         if self._connection is None:
             connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
             try:
@@ -229,6 +241,7 @@ class SqliteThread:
                 connection.close()
                 raise
             self._connection = connection
+            self._file = self._file or _identity(self._path)
         return self._connection
 
     def _disconnect(self) -> None:
@@ -241,6 +254,15 @@ class SqliteThread:
             f"the store {self._path} cannot be used: {error} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})",
             applied="no",
         )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and number of the file behind a path; None when there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

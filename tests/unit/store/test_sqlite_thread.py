@@ -50,6 +50,22 @@ def count(connection: sqlite3.Connection, now_ms: int) -> int:
     return int(rows)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_file_that_was_taken_away_is_not_used_any_more(
+    thread: SqliteThread, tmp_path: Path, replaced: bool
+) -> None:
+    await thread.run(insert(1), writes=True)
+    (tmp_path / "t.db").rename(tmp_path / "elsewhere.db")
+    if replaced:
+        (tmp_path / "t.db").touch()
+    for writes, work in ((True, insert(2)), (False, count)):
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await thread.run(work, writes=writes)
+    (tmp_path / "t.db").unlink(missing_ok=True)
+    (tmp_path / "elsewhere.db").rename(tmp_path / "t.db")
+    assert await thread.run(count, writes=False) == 1
+
+
 async def blocked(thread: SqliteThread, *, writes: bool) -> tuple[asyncio.Task[None], threading.Event]:
     """Work that holds the thread until the event is set; it has started when this returns."""
     loop = asyncio.get_running_loop()
