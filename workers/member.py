@@ -148,7 +148,7 @@ class Member:
         )
         await self.keeper.put_first(options.store_timeout_ms / 1000)
         self.start(self.keeper.run())
-        await self._refresh()
+        await self.refresh()
         self.start(self._keep_refreshing())
 
     async def leave(self, timeout_s: float) -> None:
@@ -235,7 +235,8 @@ class Member:
 
     # the others ---------------------------------------------------------------------------------
 
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
+        """Read which members there are, and connect to those that are new."""
         rows: list[NodeDescriptor] = []
         cursor: str | None = None
         while True:
@@ -266,7 +267,7 @@ class Member:
             await asyncio.sleep(REFRESH_S)
             self.senders.sweep()
             try:
-                await self._refresh()
+                await self.refresh()
             except SojournError as error:
                 self.log("scan_failed", "warning", error=str(error))
 

@@ -70,10 +70,12 @@ class MemberOperations:
         member = self._member
         key: ObjectKey = arguments["key"]
         at = arguments.get("at")
+        to = None if at is None else str(at).encode("utf-8", "surrogateescape")
+        if to is not None and to not in {run.rid for run in (member.run, *member.connected_runs())}:
+            await member.refresh()  # it may have started just now
         query = PlacementQuery(
             key, ObjectKind.ACTOR, arguments["stable_type"], connected=member.connected_runs()
         )
-        to = None if at is None else str(at).encode("utf-8", "surrogateescape")
         node = choose_node(query, member.roster.nodes(), to=to).require(query)
         timeout_s = member.options.request_timeout_ms / 1000
         answer: dict[str, Any] = await self._at(node.run, "create_actor_here", arguments, timeout_s)

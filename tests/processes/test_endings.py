@@ -17,7 +17,7 @@ from sojourn.errors import Unavailable
 from sojourn.options import Options
 from sojourn.spots.app import App
 from sojourn.spots.declarations import request
-from sojourn.spots.objects import InstanceSpot
+from sojourn.spots.objects import Actor, InstanceSpot
 from sojourn.workers.local_cluster import LocalCluster
 from sojourn.workers.local_node import NODE_COMMAND
 from sojourn.workers.node_control import Configure, NodeConfig, encode_node_message
@@ -62,6 +62,13 @@ class Stuck(InstanceSpot):
     async def hang(self, gate: str) -> None:
         _tell(gate)
         await asyncio.get_running_loop().create_future()
+
+
+@app.actor
+class Resident(Actor):
+    @request
+    async def ping(self) -> str:
+        return "pong"
 
 
 def _tell(gate: str) -> None:
@@ -120,6 +127,15 @@ async def test_a_killed_worker_fails_its_requests_and_the_node_serves_on(tmp_pat
         with pytest.raises(Exception, match="worker"):
             await pending
         assert time.monotonic() - began < 1
+
+
+async def test_a_node_takes_an_actor_as_soon_as_it_has_started_again() -> None:
+    async with LocalCluster(app, nodes=2, workers=1) as cluster:
+        node = cluster.nodes[1]
+        await node.kill()
+        await node.restart()
+        resident = await cluster.client.create(Resident, "r", at=node)
+        assert await resident.request(Resident.ping) == "pong"
 
 
 def test_a_killed_launcher_takes_everything_with_it(tmp_path: Path) -> None:
