@@ -80,7 +80,15 @@ async def _paths(sizes: Sizes) -> list[Figure]:
         ("other node", found.other_node),
     ):
         figures += _path_figures(distance, path, raw, bare.get(distance))
+        figures += _usage_figures(f"{distance}: a request", found.cpu_us[distance])
     return figures
+
+
+def _usage_figures(what: str, used: cluster.Usage) -> list[Figure]:
+    return [
+        Figure(name=f"{what}, processor time of workers", value=used.workers, unit="µs"),
+        Figure(name=f"{what}, processor time of supervisors", value=used.supervisors, unit="µs"),
+    ]
 
 
 def _path_figures(
@@ -133,6 +141,7 @@ async def _moves(sizes: Sizes) -> list[Figure]:
             ),
             Figure(name=f"move of {name}: interruption max", value=move.max_ms, unit="ms"),
             Figure(name=f"move of {name}: whole call p50", value=move.call_p50_ms, unit="ms"),
+            *_usage_figures(f"move of {name}", move.idle_cpu),
         ]
     return figures
 

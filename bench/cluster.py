@@ -10,14 +10,15 @@ from typing import NamedTuple
 import sojourn as sj
 
 from bench.application import Ballast, Driver, Echo, Idle, app
-from bench.memory import proportional_bytes
 from bench.sizes import Sizes
 from bench.timing import PathFigures, percentile
+from bench.usage import cpu_seconds, proportional_bytes
 
 __all__ = [
     "Creations",
     "Interruption",
     "Paths",
+    "Usage",
     "measure_creations",
     "measure_interruptions",
     "measure_paths",
@@ -31,12 +32,21 @@ _LOOP_S = 600.0
 """Most a measuring loop may take."""
 
 
+class Usage(NamedTuple):
+    """Processor time in microseconds, of all processes of one kind together."""
+
+    workers: float
+    supervisors: float
+
+
 class Paths(NamedTuple):
     """The three distances between two objects."""
 
     same_worker: PathFigures
     other_worker: PathFigures
     other_node: PathFigures
+    cpu_us: dict[str, Usage]
+    """Processor time of one request with 256 in flight, by distance."""
 
 
 class Creations(NamedTuple):
@@ -56,6 +66,8 @@ class Interruption(NamedTuple):
     p50_ms: float
     max_ms: float
     call_p50_ms: float
+    idle_cpu: Usage
+    """Processor time of one move of an object that nobody asks."""
 
 
 async def measure_start() -> float:
@@ -79,12 +91,35 @@ async def measure_paths(sizes: Sizes) -> Paths:
             place = await client.locate(client.spot(Echo, name))
             near = "same worker" if place.worker == home.worker else "other worker"
             names.setdefault(near if place.node == home.node else "other node", name)
+        figures: dict[str, PathFigures] = {}
+        usage: dict[str, Usage] = {}
+        for distance in ("same worker", "other worker", "other node"):
+            figures[distance] = await _drive(driver, names[distance], sizes)
+            usage[distance] = await _weigh_requests(cluster, driver, names[distance], sizes.requests)
         return Paths(
-            *[
-                await _drive(driver, names[distance], sizes)
-                for distance in ("same worker", "other worker", "other node")
-            ]
+            same_worker=figures["same worker"],
+            other_worker=figures["other worker"],
+            other_node=figures["other node"],
+            cpu_us=usage,
         )
+
+
+async def _weigh_requests(
+    cluster: sj.LocalCluster, driver: sj.SpotRef[Driver], echo: str, count: int
+) -> Usage:
+    before = await _used(cluster)
+    await driver.request(Driver.rate, echo, 256, count)
+    return _each(before, await _used(cluster), count)
+
+
+async def _used(cluster: sj.LocalCluster) -> Usage:
+    workers = [pid for node in cluster.nodes for pid in await node.worker_pids()]
+    return Usage(cpu_seconds(workers), cpu_seconds([node.pid for node in cluster.nodes]))
+
+
+def _each(before: Usage, after: Usage, count: int) -> Usage:
+    workers, supervisors = ((now - then) / count * 1e6 for now, then in zip(after, before, strict=True))
+    return Usage(workers, supervisors)
 
 
 async def _drive(driver: sj.SpotRef[Driver], echo: str, sizes: Sizes) -> PathFigures:
@@ -154,6 +189,12 @@ async def _move(cluster: sj.LocalCluster, size: int, count: int) -> Interruption
                 interruptions.append(result.interruption_ns / 1e6)
         moving = False
     interruptions.sort()
+    before = await _used(cluster)
+    for turn in range(count):
+        await ballast.relocate(to=cluster.nodes[turn % 2])
     return Interruption(
-        percentile(interruptions, 0.5), interruptions[-1], percentile(sorted(calls[2:]), 0.5) * 1e3
+        p50_ms=percentile(interruptions, 0.5),
+        max_ms=interruptions[-1],
+        call_p50_ms=percentile(sorted(calls[2:]), 0.5) * 1e3,
+        idle_cpu=_each(before, await _used(cluster), count),
     )

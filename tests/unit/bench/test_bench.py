@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from bench.framing import FramePeer, Requester, echo, forward
-from bench.memory import proportional_bytes
 from bench.report import Figure, print_figures, to_json
 from bench.timing import measure_latency, measure_one_way, measure_rate, percentile
+from bench.usage import proportional_bytes
 
 
 class Wire:
