@@ -123,7 +123,7 @@ class Directory:
         Raises:
             Unavailable: the store does not answer, or this node's own lease does not allow a write now.
         """
-        unknown = False
+        unknown: set[int] = set()
         previous: VersionedRow | None = None
         for attempt in range(CREATE_ATTEMPTS):
             # Who sends a first message has just seen that there is no row: the write alone decides.
@@ -138,7 +138,7 @@ class Directory:
             try:
                 result = await self._write(create_object(row, previous))
             except StoreUnknown:
-                unknown = True
+                unknown.add(generation)
                 continue
             if isinstance(result, Applied):
                 return CreatedRow(generation, 1, result.versions[row.row_key])
@@ -154,14 +154,15 @@ class Directory:
         )
 
     def _judge(
-        self, key: ObjectKey, found: VersionedRow, unknown: bool
+        self, key: ObjectKey, found: VersionedRow, unknown: set[int]
     ) -> CreatedRow | OwnedElsewhere | None:
-        """What an existing row means for a creation; None = it may be replaced."""
+        """What an existing row means for a creation; None = it may be replaced. `unknown`: the incarnations it
+        tried to write without learning the outcome."""
         row = found.row
         if row.state is RowState.LOST:
             return None
         if row.owner == self._owner():
-            if unknown and row.owner_generation == 1 and row.relocation is None:
+            if row.object_generation in unknown and row.owner_generation == 1 and row.relocation is None:
                 return CreatedRow(row.object_generation, 1, found.version)
             return OwnedElsewhere.of(key, row)
         return OwnedElsewhere.of(key, row) if self._alive(row.owner.run) else None

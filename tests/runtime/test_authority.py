@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from sojourn.control import CallNode
 from sojourn.errors import DataLost, Unavailable
-from sojourn.location import StoreUnavailable
+from sojourn.location import StoreUnavailable, StoreUnknown, StoreWrite
 from sojourn.ownership import delete_object
 from sojourn.rows import RowState
+from sojourn.workers.directory import OwnedElsewhere
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.source_driver import SourceDriver
 
@@ -189,3 +190,25 @@ async def test_the_deadline_of_a_move_does_not_wait_for_a_handler() -> None:
         assert await running == 0
         assert await queued == 2
         assert (await device.relocate("n1")).outcome == "moved"
+
+
+async def test_an_unknown_outcome_is_no_claim_to_an_earlier_incarnation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only what this creation wrote itself is its own (B1.3, B6.1)."""
+    async with cluster(nodes=1) as it:
+        node = it.nodes["n0"]
+        device = it.client.spot(Device, "d")
+        await device.request(Device.add, 1)
+        original = node.directory._write
+        answers = iter([StoreUnknown("no answer", applied="unknown")])
+
+        async def write(wanted: StoreWrite) -> object:
+            for error in answers:
+                raise error
+            return await original(wanted)
+
+        monkeypatch.setattr(node.directory, "_write", write)
+        made = await node.directory.create(device.key, node.registry["Device"])
+        assert isinstance(made, OwnedElsewhere)
+        assert made.run == node.run
