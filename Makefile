@@ -18,7 +18,7 @@ help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
 .PHONY: demo bench
-demo: ## a year of flights over a cluster whose objects keep moving (RATE=0: full speed, FLIGHTS=all: the year)
+demo: ## a month of flights over a cluster whose objects keep moving (RATE=0: full speed, FLIGHTS=all: the year)
 	@$(PREPARE) demo
 	@$(BIN)/python -m examples.flights $(ARGS)
 bench: ## measure beside what this machine can do at best (ARGS=--quick: a minute instead of several)

@@ -96,7 +96,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             "bytes of text",
             1,
             2048,
-            "Location and Relocation Store: `sqlite:///path`, `redis://host:port/db` or `memory://name`.",
+            "Location and Relocation Store: `sqlite:///absolute/path`, `redis://host:port/db` or `memory://name`.",
             "chosen by the launcher",
         ),
     ] = ""

@@ -255,9 +255,9 @@ class ObjectHost:
             )
 
     def log_warning(self, event: str, **fields: object) -> None:
-        """Write one structured event."""
+        """Write one event with its fields."""
         text = " ".join(f"{name}={value}" for name, value in fields.items())
-        _logger.warning("%s %s", event, text, extra={"fields": {"event": event, **fields}})
+        _logger.warning("%s %s", event, text)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that waits, owned by this host."""

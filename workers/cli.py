@@ -33,6 +33,7 @@ __all__ = ["main"]
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 INTERRUPTED = 130
+_ANY_ADDRESS = ("0.0.0.0", "::", "*")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -102,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, help="worker processes of a node (default 2)")
-    parser.add_argument("--store", metavar="URL", help="sqlite:///path or redis://host:port/db")
+    parser.add_argument("--store", metavar="URL", help="sqlite:///absolute/path or redis://host:port/db")
     parser.add_argument(
         "--option", metavar="NAME=VALUE", action="append", default=[], help="any other setting; repeatable"
     )
@@ -252,7 +253,12 @@ def _node_config(chosen: argparse.Namespace, file: dict[str, Any]) -> NodeConfig
         )
     if not options.get("store_url"):
         raise NotConfigured(
-            "a node needs a store that all nodes share: --store sqlite:///path or redis://host:port/db"
+            "a node needs a store that all nodes share: --store sqlite:///absolute/path or redis://host:port/db"
+        )
+    if str(options["store_url"]).startswith("memory:"):
+        raise NotConfigured(
+            "memory:// lives in one process and no other node could see it: use sqlite:///absolute/path or "
+            "redis://host:port/db"
         )
     if "program" not in values:
         raise NotConfigured(
@@ -295,7 +301,13 @@ def _address(text: str) -> tuple[str, int]:
         raise NotConfigured(
             f"{text!r} is no address to listen on: write HOST:PORT, for example 127.0.0.1:7000"
         )
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    if host in _ANY_ADDRESS:
+        raise NotConfigured(
+            f"{text!r} is every address of this machine, and other nodes could not tell which to connect to: name the "
+            "one at which they reach it"
+        )
+    return host, int(port)
 
 
 # shared

@@ -90,6 +90,11 @@ class LocalCluster:
         given["secret"] = secret or given.get("secret") or secrets.token_hex(32)
         given["store_url"] = store or given.get("store_url") or "sqlite:///chosen-at-the-start"
         Options.from_mapping(given)
+        if str(given["store_url"]).startswith("memory:"):
+            raise NotConfigured(
+                "memory:// lives in one process, and a cluster is several: leave `store` out, or use "
+                "sqlite:///absolute/path or redis://host:port/db"
+            )
         self.nodes: list[LocalNode] = []
         self._app = app
         self._count = nodes

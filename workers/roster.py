@@ -60,7 +60,9 @@ class Roster:
         found = [node for node in self.nodes() if node.rid == rid]
         if not found:
             known = ", ".join(sorted(node.rid.decode("utf-8", "backslashreplace") for node in self.nodes()))
-            raise NotConfigured(f"no node has the RID {rid!r}; known: {known or 'none'}")
+            raise NotConfigured(
+                f"no node has the RID {rid.decode('utf-8', 'backslashreplace')!r}; known: {known or 'none'}"
+            )
         return found[-1]
 
     def endpoint(self, run: NodeRun) -> str:

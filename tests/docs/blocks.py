@@ -8,6 +8,8 @@ What stands behind the three backticks decides; nothing that looks like code goe
 - ```` ```console ```` lines after `$ ` are commands and must end with exit code 0 (`exit=N`: with N). Lines
   below a command are what it prints; `...` stands for any text. `make TARGET` is only looked up.
 - ```` ```console until=TEXT ```` a program that serves: interrupted once it has printed TEXT; ends with 0
+- ```` ```console stay=TEXT ```` the same, but it runs on until the end of the page
+- ```` ```toml file=node.toml ```` is written to that file, too
 - `json` and `toml` must parse; `text`, `mermaid`, `diff`, `lua` and `markdown` are not code to run
 
 All blocks of one Markdown file share one folder and run from top to bottom.
@@ -89,6 +91,7 @@ class Runner:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._staying: list[tuple[Block, subprocess.Popen[str]]] = []
         self.environment = dict(os.environ)
         self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
@@ -102,6 +105,8 @@ class Runner:
             json.loads(block.text)
         elif block.language == "toml":
             tomllib.loads(block.text)
+            if "file" in block.options:
+                (self.folder / block.options["file"]).write_text(block.text)
         else:
             assert block.language in NOT_RUN, (
                 f"{block.where}: say how a block of kind {block.language!r} runs"
@@ -129,6 +134,8 @@ class Runner:
         for command, shown in commands:
             if command.split()[0] == "make":
                 self._make_knows(block, command)
+            elif "stay" in block.options:
+                self._stay(block, command, block.options["stay"])
             elif "until" in block.options:
                 self._serve(block, command, block.options["until"])
             else:
@@ -165,8 +172,38 @@ class Runner:
             f"{block.where}: {command} printed\n{done.stdout}\nand the text shows\n" + "\n".join(shown)
         )
 
-    def _serve(self, block: Block, command: str, until: str) -> None:
-        with subprocess.Popen(
+    def _stay(self, block: Block, command: str, until: str) -> None:
+        process = self._start(command)
+        self._staying.append((block, process))
+        guard = threading.Timer(STOP_S, process.kill)
+        guard.start()
+        assert process.stdout is not None
+        printed = ""
+        while until not in printed and (line := process.stdout.readline()):
+            printed += line
+        guard.cancel()
+        guard.join()
+        assert until in printed, f"{block.where}: {command} never printed {until!r}:\n{printed}"
+
+    def close(self) -> None:
+        """Interrupt what runs until the end of the page; each must end with 0."""
+        failed = []
+        for block, process in reversed(self._staying):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
+            try:
+                printed, _ = process.communicate(timeout=STOP_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                printed, _ = process.communicate()
+            if process.returncode != 0:
+                failed.append(
+                    f"{block.where}: ended with {process.returncode} after an interrupt:\n{printed}"
+                )
+        assert not failed, "\n".join(failed)
+
+    def _start(self, command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             ["/bin/bash", "-c", f"exec {command}"],
             cwd=self.folder,
             env=self.environment,
@@ -175,7 +212,10 @@ class Runner:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-        ) as process:
+        )
+
+    def _serve(self, block: Block, command: str, until: str) -> None:
+        with self._start(command) as process:
             guard = threading.Timer(STOP_S, process.kill)
             guard.start()
             assert process.stdout is not None

@@ -20,8 +20,11 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(page: Path, tmp_path: Path) -> None:
     runner = Runner(tmp_path)
-    for block in blocks_of(page):
-        runner.run(block)
+    try:
+        for block in blocks_of(page):
+            runner.run(block)
+    finally:
+        runner.close()
 
 
 GOOD = """
@@ -43,6 +46,16 @@ $ exit 3
 ```console until=ready
 $ python -c 'import signal, sys; signal.signal(2, lambda *_: sys.exit()); print("ready", flush=True); signal.pause()'
 ```
+```console stay=ready
+$ python -c 'import signal, sys; signal.signal(2, lambda *_: sys.exit()); print("ready", flush=True); signal.pause()'
+```
+```toml file=shop.toml
+price = 3
+```
+```console
+$ cat shop.toml
+price = 3
+```
 ```json
 {"a": 1}
 ```
@@ -56,6 +69,8 @@ BAD = {
     "unknown kind": "```sh\necho\n```",
     "unknown target": "```console\n$ make coffee\n```",
     "no command": "```console\none\n```",
+    "never there": "```console stay=ready\n$ echo gone\n```",
+    "ends badly": "```console stay=ready\n$ python -c 'print(\"ready\", flush=True); exit(3)'\n```",
     "never ready": "```console until=ready\n$ echo gone\n```",
 }
 
@@ -64,8 +79,11 @@ def run_page(text: str, folder: Path) -> None:
     page = folder / "page.md"
     page.write_text(text)
     runner = Runner(folder)
-    for block in blocks_of(page):
-        runner.run(block)
+    try:
+        for block in blocks_of(page):
+            runner.run(block)
+    finally:
+        runner.close()
 
 
 def test_good_blocks_pass(tmp_path: Path) -> None:
