@@ -36,7 +36,7 @@ _STOPS = ("TargetUnavailable", "StoreUnavailable", "ShutdownRequested", "Deadlin
 
 LANDING_PAUSE_S = 0.01
 """How often an emptying node looks whether what was on its way here has arrived."""
-CONCURRENT_UNITS = 8
+CONCURRENT_UNITS = 16
 """Units of a batch moved at a time. It paces the work; the in-flight budgets pace the bytes (R5.4)."""
 
 

@@ -91,6 +91,11 @@ class Links:
             raise NotConfigured(
                 "TLS needs both a server and a client context: every member listens and dials"
             )
+        if host in ("0.0.0.0", "::", ""):
+            raise NotConfigured(
+                f"listen address {host!r} names no interface, and peers are told where to dial: "
+                "listen on the address they reach this machine by"
+            )
         self.identity = identity
         self.options = options or LinkOptions()
         self._cluster = cluster

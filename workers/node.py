@@ -62,7 +62,7 @@ class NodeSupervisor(Protocol):
     @property
     def failed(self) -> asyncio.Future[None]: ...
     async def start_node(self) -> None: ...
-    async def stop(self, timeout_s: float) -> None: ...
+    async def stop(self, timeout_s: float) -> bool | None: ...
     async def call(self, operation: str, arguments: dict[str, Any]) -> Any: ...
 
 
@@ -169,7 +169,7 @@ async def run_node(
 
 
 async def _stop(supervisor: NodeSupervisor, stops: StopRequests, default_s: float) -> bool:
-    """Stop gracefully, then quickly when asked again or when time is over."""
+    """Stop gracefully, then quickly when asked again or when time is over; False: work was cut off."""
     limit_s = QUICK_S if stops.quick.is_set() else default_s if stops.timeout_s is None else stops.timeout_s
     # A thread of the interpreter ends the process if the loop cannot: workers die with it.
     faulthandler.dump_traceback_later(limit_s + QUICK_S + OVERTIME_S, exit=True)
@@ -187,6 +187,8 @@ async def _stop(supervisor: NodeSupervisor, stops: StopRequests, default_s: floa
         await supervisor.stop(0)
     elif stopping.exception() is not None:
         logger.error("stopping the node failed", exc_info=stopping.exception())
+    elif stopping.result() is False:
+        in_time = False
     faulthandler.cancel_dump_traceback_later()
     return in_time and not already_quick
 

@@ -138,10 +138,13 @@ class WorkerPool:
             else:
                 self._replace_later(slot)
 
-    async def stop(self, deadline_s: float, reason: str = "HostShutdown") -> None:
+    async def stop(self, deadline_s: float, reason: str = "HostShutdown") -> bool:
         """Ask every worker to end, and end those that do not; bounded by `deadline_s` and what a kill takes.
 
         Zero kills at once. Idempotent; a later call with a shorter deadline cuts an earlier one short.
+
+        Returns:
+            True when every worker ended by itself, False when running work was cut off.
         """
         self._stopping = True
         if self._ticker is not None:
@@ -150,11 +153,9 @@ class WorkerPool:
             task.cancel()
         runs = {slot.run for slot in self._slots if slot.run is not None}
         self._connections = [None] * len(self._slots)
-        await asyncio.gather(
-            *(run.stop(deadline_s, reason) for run in runs),
-            *self._replacing,
-            return_exceptions=True,
-        )
+        ends = await asyncio.gather(*(run.stop(deadline_s, reason) for run in runs), return_exceptions=True)
+        await asyncio.gather(*self._replacing, return_exceptions=True)
+        return all(end is True for end in ends)
 
     # use
 

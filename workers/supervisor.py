@@ -173,16 +173,17 @@ class Supervisor(Member):
         await self.creation.create_entry_spot()
         self._set_state(HostState.SERVING)
 
-    async def stop(self, timeout_s: float) -> None:
-        """Stop workers, then leave the mesh; bounded by `timeout_s` seconds."""
+    async def stop(self, timeout_s: float) -> bool:
+        """Stop workers, then leave the mesh; bounded by `timeout_s` seconds. False: running work was cut off."""
         began = self.loop.time()
         if self.state is not HostState.STOPPED:
             self.state = HostState.DRAINING
         if hasattr(self, "host_move"):
             await self.host_move.close()
         await self.coordinator.close()
-        await self.pool.stop(timeout_s)
+        graceful = await self.pool.stop(timeout_s)
         await self.leave(max(0.5, timeout_s - (self.loop.time() - began)))
+        return graceful
 
     @property
     def endpoint(self) -> str:

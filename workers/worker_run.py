@@ -309,11 +309,15 @@ class WorkerRun:
         self._reason = self._reason or reason
         self._signal(signal.SIGKILL)
 
-    async def stop(self, deadline_s: float, reason: str) -> None:
-        """Ask the worker to close its objects and end; whatever happens it is dead soon after `deadline_s`."""
+    async def stop(self, deadline_s: float, reason: str) -> bool:
+        """Ask the worker to close its objects and end; whatever happens it is dead soon after `deadline_s`.
+
+        Returns:
+            True when it ended by itself, False when running work was cut off.
+        """
         self._stopping = True
         if self._watch is None:
-            return
+            return True
         ask_s = max(0.0, deadline_s - TERMINATE_S)
 
         def ask() -> None:
@@ -321,7 +325,7 @@ class WorkerRun:
             self.connection.flush()
 
         try:
-            await end_process(
+            code = await end_process(
                 self._watch,
                 ask=ask if ask_s else None,
                 ask_s=ask_s,
@@ -330,6 +334,7 @@ class WorkerRun:
         finally:
             self._signal(signal.SIGKILL)
             await self._close_connection()
+        return code == 0
 
     async def _close_connection(self) -> None:
         """Take what the dead worker still sent, its last log lines, then close."""
