@@ -147,7 +147,7 @@ class Member:
             self.store, lease, self.descriptor, clock, self.lease_moved, self.recheck_objects
         )
         await self.keeper.put_first(options.store_timeout_ms / 1000)
-        self.start(self.keeper.run())
+        self.start(self._keep_lease())
         await self.refresh()
         self.start(self._keep_refreshing())
 
@@ -261,6 +261,18 @@ class Member:
         """A run ended for certain: its lease is over, or a later run of its RID stands."""
         self.links.unwant(run)
         self.roster.gone(run)
+
+    async def _keep_lease(self) -> None:
+        """Renew the lease until this member leaves; without it the member must not go on."""
+        try:
+            await self.keeper.run()
+        except Exception as error:
+            self.log("lease_keeper_failed", "error", error=repr(error))
+            self.broken(error)
+            raise
+
+    def broken(self, error: Exception) -> None:
+        """Something that this member cannot do without has ended; a client only logs it."""
 
     async def _keep_refreshing(self) -> None:
         while True:

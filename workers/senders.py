@@ -383,6 +383,11 @@ class SenderPaths:
         if request is not None:
             self.outstanding[reply_route] = request._replace(run=run)
 
+    def forget_requests(self, slot: int) -> None:
+        """The worker in this slot ended: nobody waits for its requests any more."""
+        for route in [route for route in self.outstanding if (route >> 48) - 1 == slot]:
+            del self.outstanding[route]
+
     def run_lost(self, run: NodeRun) -> list[int]:
         """A link went down: its paths are lost. Returns the reply routes of requests that were handed to it."""
         for entry in list(self._entries.values()):

@@ -25,7 +25,7 @@ from sojourn.errors import (
 )
 from sojourn.frames import FLAG_FOLLOW, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
-from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log
+from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log
 from sojourn.handoff.source import SourceHandoff, SourcePlan
 from sojourn.handoff.source_states import Abandoning
 from sojourn.handoff.terms import HandoffOptions, Manifest, Outcome
@@ -144,7 +144,16 @@ class SourceDriver:
         if self.forgotten:
             return
         phase = self.machine.phase
-        for effect in self.machine.handle(event, self._node.loop.time()):
+        try:
+            steps = self.machine.handle(event, self._node.loop.time())
+        except IllegalTransition as bug:  # a bug of ours: told with its story, and nobody waits for its end
+            self._node.log("illegal_transition", "error", story=bug.message)
+            if not self.outcome.done():
+                self.outcome.set_result(
+                    MoveResult("in_doubt", "RelocationFailed", bug.message.splitlines()[0])
+                )
+            return
+        for effect in steps:
             self._steps[type(effect)](effect)
         if self.machine.phase != phase:
             self._node.log(

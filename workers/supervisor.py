@@ -323,6 +323,7 @@ class Supervisor(Member):
         lane = self.lanes.get(worker)
         if lane is None:
             return
+        self.senders.forget_requests(worker)
         self.object_counts.pop(worker, None)
         self.creditors[worker].end()
         self.creditors[worker] = WorkerCreditor(self, worker)
@@ -444,6 +445,11 @@ class Supervisor(Member):
     def notice_follow(self, to: NodeRun, held: LocalObject, header: RecordHeader) -> None:
         """Tell a sender where its record was followed to (command 50, B9.2)."""
         self.coordinator.following.notice_passed_on(to, held, header)
+
+    def broken(self, error: Exception) -> None:
+        """The node ends with an error: whoever runs it sees `failed`."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
 
     def run_ended(self, run: NodeRun) -> None:
         """A run ended for certain: moves to it end too."""

@@ -15,7 +15,7 @@ from sojourn.control import DropObject, Opened, OpenObject, Restore, Restored
 from sojourn.errors import ERROR_KINDS, InternalFailure, SojournError, error_from_fields
 from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
-from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log
+from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log
 from sojourn.handoff.target import TargetHandoff, TargetPlan
 from sojourn.handoff.terms import DirectDisposal, HandoffOptions
 from sojourn.ids import NodeRun, ObjectKind, describe_key
@@ -115,7 +115,12 @@ class TargetDriver:
             self._early.append(event)
             return
         phase = self.machine.phase
-        for effect in self.machine.handle(event, self._node.loop.time()):
+        try:
+            steps = self.machine.handle(event, self._node.loop.time())
+        except IllegalTransition as bug:  # a bug of ours: told with its story, and nobody waits for its end
+            self._node.log("illegal_transition", "error", story=bug.message)
+            return
+        for effect in steps:
             self._steps[type(effect)](effect)
         if self.machine.phase != phase:
             self._node.log(
