@@ -31,10 +31,10 @@ from sojourn.rows import (
 from sojourn.spots.codec import MSGPACK
 from sojourn.spots.results import read_result
 from sojourn.wire import NodeSource, decode_command, fast_record
+from sojourn.workers.exchange import new_generation
 from sojourn.workers.link import Link, LinkOptions
 from sojourn.workers.links import Links
 from sojourn.workers.local_node import LocalNode
-from sojourn.workers.member import new_generation
 from sojourn.workers.objects import route_fence
 from sojourn.workers.stream import Piece
 
