@@ -24,6 +24,7 @@ from sojourn.spots.ports import LoopClock
 from sojourn.spots.references import ActorRef, NodeName, Reference, SpotRef, node_name
 from sojourn.spots.settings import SpotSettings
 from sojourn.workers.member import Member
+from sojourn.workers.node_operations import RemoteNode
 from sojourn.workers.operations import MemberOperations
 from sojourn.workers.program import refuse_in_worker
 
@@ -205,6 +206,19 @@ class Client(Member):
         """
         answer = await self.outbox.call_node("locate", {"key": reference.key})
         return Location(answer["node"], answer["worker"])
+
+    def node(self, node: NodeName) -> RemoteNode:
+        """A node of the cluster, for `relocate`, `cordon`, `uncordon` and `status` over the mesh (B10.6)."""
+        return RemoteNode(self, node_name(node))
+
+    async def call_node_named(
+        self, rid: str, operation: str, arguments: dict[str, Any], timeout_s: float
+    ) -> Any:
+        """Ask a node for an operation; see `RemoteNode.call`."""
+        self.outbox.check_open()
+        found = self.find_node(rid.encode("utf-8", "surrogateescape"))
+        await self.connect(found.run)
+        return await self.calls.call(found.run, operation, arguments, timeout_s)
 
     def nodes(self) -> list[str]:
         """RIDs of the nodes this client knows, sorted."""

@@ -14,14 +14,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from sojourn.control import ErrorBody
 from sojourn.errors import DeadlineExceeded, InvalidOperation, SojournError, Unavailable, error_from_fields
 from sojourn.workers.exits import ExitWatch
 from sojourn.workers.framing import FrameChannel, attach
-from sojourn.workers.host_result import HostRelocation, StayedUnit
 from sojourn.workers.node_control import (
     Configure,
     NodeAnswer,
@@ -34,12 +32,12 @@ from sojourn.workers.node_control import (
     decode_node_message,
     encode_node_message,
 )
+from sojourn.workers.node_operations import NodeOperations
 from sojourn.workers.process import end_process, interpreter_arguments
 from sojourn.workers.worker_run import describe_exit
 
-__all__ = ["NODE_COMMAND", "LocalNode", "RelocationMode"]
+__all__ = ["NODE_COMMAND", "LocalNode"]
 
-RelocationMode = Literal["PlannedMaintenance", "RollingUpdate"]
 
 NODE_COMMAND = ("-P", "-m", "sojourn.workers.node")
 """What a node's interpreter runs. `-P`: modules beside the user's program do not stand in for the library's."""
@@ -48,13 +46,11 @@ START_S = 60.0
 """Longest start of a node."""
 FORCE_S = 3.0
 """How long after its limit a stopping node is ended by force."""
-CALL_MARGIN_S = 10.0
-"""How much longer a caller waits for a node's answer than the node has for the operation."""
 
 logger = logging.getLogger("sojourn.cluster")
 
 
-class LocalNode:
+class LocalNode(NodeOperations):
     """A node process on this machine. Made by `LocalCluster`.
 
     Attributes:
@@ -163,57 +159,6 @@ class LocalNode:
             DeadlineExceeded: no answer within `timeout_s`.
         """
         return await self._running().call(operation, arguments or {}, timeout_s)
-
-    async def relocate(
-        self,
-        mode: RelocationMode = "PlannedMaintenance",
-        *,
-        target_version: int | None = None,
-        deadline: float = 30.0,
-        dry_run: bool = False,
-    ) -> HostRelocation:
-        """Move every object of this node away (B10.1).
-
-        Args:
-            mode: `PlannedMaintenance` or `RollingUpdate`; the latter needs a greater `target_version`.
-            deadline: seconds for the whole operation.
-            dry_run: only list what would block.
-
-        Returns:
-            The outcome `Relocated` or `Blocked` with its reason, and each unit that stayed. After `Relocated`
-            the node is passed over by placement until `uncordon`. A dry run says what the outcome would be.
-        """
-        arguments = {
-            "mode": mode,
-            "target_version": target_version,
-            "deadline_s": deadline,
-            "dry_run": dry_run,
-        }
-        answer = await self.call("relocate_node", arguments, timeout_s=deadline + CALL_MARGIN_S)
-        if dry_run:
-            stay = [StayedUnit(outcome="would stay", **unit) for unit in answer["blocked"]]
-            if stay:
-                return HostRelocation("Blocked", stay[0].reason, stayed=stay)
-            return HostRelocation("Relocated")
-        return msgspec.convert(answer, HostRelocation)
-
-    async def cordon(self) -> None:
-        """Place no new objects here (B10.6)."""
-        await self.call("cordon")
-
-    async def uncordon(self) -> None:
-        """Place objects here again; a Relocated node serves again."""
-        await self.call("uncordon")
-
-    async def status(self) -> dict[str, Any]:
-        """State, objects and counters of the node."""
-        answer: dict[str, Any] = await self.call("status")
-        return answer
-
-    async def worker_pids(self) -> list[int]:
-        """Process ids of the node's workers, by slot."""
-        answer: list[int] = await self.call("worker_pids")
-        return answer
 
 
 class _Run:
