@@ -415,9 +415,11 @@ class Coordinator:
         return None
 
     def _rival(self, key: ObjectKey, newcomer: TargetDriver) -> TargetDriver | None:
-        for driver in self.targets.values():
-            if driver is not newcomer and driver.plan.key == key and holds_object(driver.machine):
-                return driver
+        """The attempt that has its temporary queue for this object registered here (B8.16)."""
+        held = self._node.router.objects.get(key)
+        staging = None if held is None else held.staging
+        if isinstance(staging, TargetDriver) and staging is not newcomer and holds_object(staging.machine):
+            return staging
         return None
 
     async def _settle_rivals(
