@@ -183,8 +183,9 @@ async def test_the_deadline_of_a_move_does_not_wait_for_a_handler() -> None:
         assert (result["outcome"], result["reason"]) == ("Blocked", "DeadlineExceeded")
         assert len(result["stayed"]) == 1
         assert not running.done()
-        again = await device.relocate("n1")
-        assert again.outcome == "failed"
+        wanted = {"key": device.key, "to": "n1", "deadline_s": 3.0}
+        again = await it.nodes["n0"].call("relocate", wanted)
+        assert again["outcome"] == "failed"
         queued = asyncio.ensure_future(device.request(Device.add, 2))
         entrance.open()
         assert await running == 0
