@@ -86,6 +86,11 @@ def _parser() -> argparse.ArgumentParser:
     node.add_argument(
         "--listen", metavar="HOST:PORT", help="where other nodes reach it (default 127.0.0.1:0)"
     )
+    node.add_argument(
+        "--advertise",
+        metavar="HOST:PORT",
+        help="where other nodes reach it, if not where it listens; port 0 = the port it listens on",
+    )
     node.add_argument("--cluster", help="name of the cluster (default sojourn)")
     node.add_argument(
         "--secret-file",
@@ -216,6 +221,7 @@ _FILE_KEYS = (
     "program",
     "rid",
     "listen",
+    "advertise",
     "cluster",
     "secret_file",
     "weight",
@@ -264,15 +270,13 @@ def _node_config(chosen: argparse.Namespace, file: dict[str, Any]) -> NodeConfig
         raise NotConfigured(
             "name the program: sojourn node MODULE:APP, or `program` in the configuration file"
         )
-    host, port = _address(str(values.get("listen", "127.0.0.1:0")))
     rid = str(values.get("rid") or f"{socket.gethostname()}-{os.getpid()}")
     check_rid(rid.encode())
-    fields = {
+    fields: dict[str, Any] = {
         "rid": rid,
         "program": _reference(str(values["program"])),
         "options": Options.from_mapping(options),
-        "host": host,
-        "port": port,
+        **_addresses(values),
         "weight": values.get("weight", 100),
         "wave": values.get("wave", ""),
         "log_level": values.get("log_level", "INFO"),
@@ -295,19 +299,29 @@ def _secret(path: str | None) -> str:
         raise NotConfigured(f"the secret file {path} cannot be read: {error}") from None
 
 
-def _address(text: str) -> tuple[str, int]:
+def _addresses(values: dict[str, Any]) -> dict[str, Any]:
+    """Where the node listens, and where others dial it."""
+    advertise = values.get("advertise", "")
+    if type(advertise) is not str:
+        raise NotConfigured(f"advertise = {advertise!r} must be text, HOST:PORT")
+    if advertise:
+        _address("advertise", advertise)
+    host, port = _address("listen", str(values.get("listen", "127.0.0.1:0")), any_address=bool(advertise))
+    return {"host": host, "port": port, "advertise": advertise}
+
+
+def _address(name: str, text: str, *, any_address: bool = False) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise NotConfigured(
-            f"{text!r} is no address to listen on: write HOST:PORT, for example 127.0.0.1:7000"
-        )
+        purpose = "to listen on" if name == "listen" else "to be reached at"
+        raise NotConfigured(f"{text!r} is no address {purpose}: write HOST:PORT, for example 127.0.0.1:7000")
     host = host.strip("[]")
-    if host in _ANY_ADDRESS:
+    if host in _ANY_ADDRESS and not any_address:
         raise NotConfigured(
             f"{text!r} is every address of this machine, and other nodes could not tell which to connect to: name the "
-            "one at which they reach it"
+            "one at which they reach it" + (", or name that one with --advertise" if name == "listen" else "")
         )
-    return host, int(port)
+    return ("0.0.0.0" if host == "*" else host), int(port)
 
 
 # shared

@@ -62,7 +62,9 @@ class Exchange:
 
     role = PeerRole.NODE
 
-    def __init__(self, rid: bytes, options: Options, host: str | None, port: int) -> None:
+    def __init__(
+        self, rid: bytes, options: Options, host: str | None, port: int, advertise: str = ""
+    ) -> None:
         self.options = options
         self.run = NodeRun(rid, new_generation())
         self.owner_id = f"{rid.decode('utf-8', 'backslashreplace')[:200]}@{self.run.generation}"
@@ -76,6 +78,7 @@ class Exchange:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._host = host
         self._port = port
+        self._advertise = advertise
         self.loop: asyncio.AbstractEventLoop
         self.store: LocationStore
         self.blobs: RelocationStore

@@ -75,15 +75,18 @@ class Links:
         role: PeerRole = PeerRole.NODE,
         host: str | None = "127.0.0.1",
         port: int = 0,
+        advertise: str = "",
         options: LinkOptions | None = None,
         tls_server: ssl.SSLContext | None = None,
         tls_client: ssl.SSLContext | None = None,
     ) -> None:
-        """`host` None: accept nothing (clients). A secret is always required, TLS is optional: both contexts
+        """`host` None: accept nothing (clients). `advertise`: the `host:port` that peers dial, where that is not
+        where this member listens; port 0 stands for the port it listens on. A secret is always required, TLS is optional: both contexts
         or none. With `tls_client` every dial uses TLS; certificates are the context's business.
 
         Raises:
-            NotConfigured: a secret of less than 16 octets, a bad cluster name, only one TLS context.
+            NotConfigured: a secret of less than 16 octets, a bad cluster name, only one TLS context, an
+                address that peers cannot dial.
         """
         check_cluster(cluster)
         check_secret(secret)
@@ -91,11 +94,7 @@ class Links:
             raise NotConfigured(
                 "TLS needs both a server and a client context: every member listens and dials"
             )
-        if host in ("0.0.0.0", "::", ""):
-            raise NotConfigured(
-                f"listen address {host!r} names no interface, and peers are told where to dial: "
-                "listen on the address they reach this machine by"
-            )
+        self._advertise = _advertised(host, advertise)
         self.identity = identity
         self.options = options or LinkOptions()
         self._cluster = cluster
@@ -126,6 +125,14 @@ class Links:
 
     @property
     def endpoint(self) -> str:
+        """`host:port` where peers reach this member; empty for clients and before `start`."""
+        if self._advertise is None or not self.listening:
+            return self.listening
+        host, port = self._advertise
+        return mesh.format_endpoint(host, port or mesh.parse_endpoint(self.listening)[1])
+
+    @property
+    def listening(self) -> str:
         """`host:port` this member listens on; empty for clients and before `start`."""
         return self._listener.endpoint
 
@@ -440,5 +447,21 @@ class Links:
                 self.on_ask(held.greeting, held.peer)
 
 
+def _advertised(host: str | None, advertise: str) -> tuple[str, int] | None:
+    """The address that peers are told instead of the one listened on, checked."""
+    if not advertise:
+        if host in _ANY_ADDRESS:
+            raise NotConfigured(
+                f"listen address {host!r} names no interface, and peers are told where to dial: "
+                "listen on the address they reach this machine by, or name that one with `advertise`"
+            )
+        return None
+    address = mesh.parse_endpoint(advertise)
+    if address[0] in _ANY_ADDRESS:
+        raise NotConfigured(f"advertise = {advertise!r} names no address that peers could dial")
+    return address
+
+
+_ANY_ADDRESS = ("0.0.0.0", "::", "")
 _PEER_HAS_ANOTHER = (RefusalReason.DUPLICATE_DIAL.value, RefusalReason.ALREADY_CONNECTED.value)
 _EXPECTED = (*_PEER_HAS_ANOTHER, RefusalReason.CONNECTION_LOST.value, RefusalReason.SHUTTING_DOWN.value)

@@ -56,7 +56,7 @@ class LocalNode(NodeOperations):
     Attributes:
         rid: the node's RID; stays over `restart`.
         generation: of the present run, 0 while it does not run.
-        endpoint: `host:port` where the present run listens.
+        endpoint: `host:port` where peers reach the present run.
     """
 
     def __init__(

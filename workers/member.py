@@ -76,6 +76,7 @@ class Member(Exchange):
             role=self.role,
             host=self._host,
             port=self._port,
+            advertise=self._advertise,
             options=_link_options(options),
         )
         self.senders = SenderPaths(

@@ -38,6 +38,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         program: where its workers find the application.
         options: settings, with cluster name, secret and store address.
         host, port: where it listens; port 0 = any free one.
+        advertise: `host:port` that its descriptor names and others dial, where that differs from where it
+            listens (address translation, containers, a proxy); port 0 = the port it listens on, empty = where
+            it listens.
         weight: share of placements, 0 to 1000000; 0 = none.
         wave: maintenance wave, empty = unset (B8.1).
         log_level: least severe level that is logged, for its workers too.
@@ -48,6 +51,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     options: Options
     host: str = "127.0.0.1"
     port: int = 0
+    advertise: str = ""
     weight: int = 100
     wave: str = ""
     log_level: str = "WARNING"

@@ -187,6 +187,7 @@ class Operations(MemberOperations):
             "rid": self._name,
             "generation": node.run.generation,
             "endpoint": node.links.endpoint,
+            "listening": node.links.listening,
             "state": node.state.value,
             "cordoned": node.cordoned,
             "objects": sum(node.object_counts.values()),

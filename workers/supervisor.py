@@ -59,6 +59,7 @@ class SupervisorConfig(Protocol):
     Attributes:
         rid: the node's RID as text.
         host, port: where it listens for peers; port 0 = any free one.
+        advertise: `host:port` that peers dial; empty = where it listens.
         options: every setting; store address and secret are among them.
         program: where its workers find the application.
         workers: worker processes, 1 to 1024.
@@ -72,6 +73,8 @@ class SupervisorConfig(Protocol):
     def host(self) -> str: ...
     @property
     def port(self) -> int: ...
+    @property
+    def advertise(self) -> str: ...
     @property
     def options(self) -> Options: ...
     @property
@@ -117,7 +120,7 @@ class Supervisor(Member):
     """See the module text. `failed` ends with an error when the node cannot go on by itself."""
 
     def __init__(self, config: SupervisorConfig) -> None:
-        super().__init__(config.rid.encode(), config.options, config.host, config.port)
+        super().__init__(config.rid.encode(), config.options, config.host, config.port, config.advertise)
         self.config = config
         self.workers = config.workers
         self.registry: dict[str, RegistryEntry] = {}

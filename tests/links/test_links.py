@@ -125,3 +125,23 @@ async def test_a_frame_the_peer_would_not_read_is_refused_here() -> None:
         link = await a.ensure(b.identity, b.endpoint)
         with pytest.raises(InvalidOperation, match="reads at most"):
             link.send_record(record(bytes(400 * 1024)))
+
+
+async def test_peers_dial_what_a_member_advertises() -> None:
+    """Also one that listens on every address, which nobody could dial."""
+    async with member("a", host="0.0.0.0", advertise="127.0.0.1:0") as (a, _), member("b") as (b, _):
+        assert a.listening.startswith("0.0.0.0:")
+        assert a.endpoint == a.listening.replace("0.0.0.0", "127.0.0.1")
+        link = await b.ensure(a.identity, a.endpoint)
+        assert await link.probe()
+    elsewhere = Links(run_of("c"), CLUSTER, SECRET, Notebook(), advertise="node.example:17000")
+    assert elsewhere.endpoint == ""
+    await elsewhere.start()
+    assert elsewhere.endpoint == "node.example:17000"
+    await elsewhere.stop(1.0)
+
+
+@pytest.mark.parametrize("advertise", ["", "0.0.0.0:1", "[::]:1", "nowhere", "a:b:1"])
+def test_an_address_that_nobody_can_dial_is_refused(advertise: str) -> None:
+    with pytest.raises(NotConfigured):
+        Links(run_of("a"), CLUSTER, SECRET, Notebook(), host="0.0.0.0", advertise=advertise)

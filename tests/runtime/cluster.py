@@ -53,6 +53,7 @@ class Config:
     workers: int = 2
     host: str = "127.0.0.1"
     port: int = 0
+    advertise: str = ""
     weight: int = 100
     wave: str = ""
 

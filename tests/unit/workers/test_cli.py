@@ -54,6 +54,14 @@ def test_a_file_gives_what_the_command_line_leaves_out(tmp_path: Path) -> None:
     assert (config.options.stop_deadline_ms, config.options.secret) == (700, "another secret of the file")
 
 
+def test_a_node_behind_another_address_may_listen_on_every_one(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").write_text('listen = "0.0.0.0:7000"\nadvertise = "node-1.example:17000"\n')
+    named = ("arena:app", "--store", "redis://localhost:6379/0", "--config", str(tmp_path / "node.toml"))
+    config = config_of(*named)
+    assert (config.host, config.port, config.advertise) == ("0.0.0.0", 7000, "node-1.example:17000")
+    assert config_of(*named, "--advertise", "10.0.0.9:0").advertise == "10.0.0.9:0"
+
+
 BASE = ("node", "arena:app", "--store", "sqlite:///s.db")
 WRONG = {
     "nothing": ((), "the following arguments are required: COMMAND"),
@@ -68,6 +76,8 @@ WRONG = {
     "address": ((*BASE, "--listen", "7000"), "'7000' is no address to listen on: write HOST:PORT"),
     "every address": ((*BASE, "--listen", "0.0.0.0:7000"), "'0.0.0.0:7000' is every address of this machine"),
     "every address, IPv6": ((*BASE, "--listen", "[::]:7000"), "name the one at which they reach it"),
+    "advertise": ((*BASE, "--advertise", "here"), "'here' is no address to be reached at: write HOST:PORT"),
+    "advertise every": ((*BASE, "--advertise", "0.0.0.0:1"), "is every address of this machine"),
     "memory": (("node", "arena:app", "--store", "memory://x"), "memory:// lives in one process"),
     "port": ((*BASE, "--listen", "localhost:70000"), "'localhost:70000' is no address"),
     "setting": ((*BASE, "--option", "worker_silnt_ms=5"), "did you mean worker_silent_ms?"),
