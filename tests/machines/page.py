@@ -1,6 +1,6 @@
-"""`python -m tests.machines.page`: write docs/design/handoff.md from the tables of the machines.
+"""`python -m tests.machines.page`: write docs/design/handoff.md and sessions.md from the tables of the machines.
 
-A test compares the page with what this renders, so that it cannot fall behind the code.
+A test compares the pages with what this renders, so that it cannot fall behind the code.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from sojourn.handoff.machine import Event, Machine, State
 from sojourn.handoff.path import SenderPath
 from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.target import TargetHandoff
+from sojourn.session.contact import SessionContact
+from sojourn.session.seal import SessionSeal
 
-__all__ = ["PAGE", "render"]
+__all__ = ["PAGE", "SESSIONS_PAGE", "render", "render_sessions"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "handoff.md"
+SESSIONS_PAGE = PAGE.with_name("sessions.md")
 
 INTRODUCTION = """# The handoff machines
 
@@ -59,6 +62,53 @@ Three facts carry the safety argument:
   was refused, only behind a fence. Past the boundary no transition leads back.
 - Whoever does not know an outcome reads the row. Nothing is decided by a clock alone.
 """
+
+SESSIONS_INTRODUCTION = """# The session seal
+
+Generated from the tables in `framework/session` by `python -m tests.machines.page`; a test compares. Rule
+numbers: [rules](../reference/rules.md); the handoff itself: [handoff](handoff.md).
+
+A client's socket stays where it is while an Actor that is bound to it moves (R7.1). The member that holds the
+socket, the session owner, runs one `SessionSeal` for each binding. Whoever moves the Actor talks with it
+through a `SessionContact`: the source asks for the seal and takes it back if the move fails, the target says
+where the Actor is now.
+
+```mermaid
+sequenceDiagram
+    participant C as client
+    participant O as SessionSeal
+    participant S as SourceHandoff
+    participant T as TargetHandoff
+    Note over S: AwaitTurnBoundary
+    S->>O: 42 seal
+    Note over O: what the client sends waits
+    O-->>S: 43 sealed
+    Note over S: SealObject: at most 1 s for a turn that began meanwhile
+    S->>O: last push, then the same 42 again
+    O->>C: last push
+    O-->>S: 43 sealed
+    S->>T: 40, 52; 30 back; 31, 34
+    Note over T: CAS, OpenDispatch
+    T->>O: 44 commit
+    Note over O: switch route, submit what was held, unseal
+    O->>T: held messages
+```
+
+What makes it safe:
+
+- The source stops only behind a 43, and the cutover waits for the second 43: whatever the source pushed is at the
+  session owner before the target can push anything (B11.3).
+- 44 abort leaves the source only when its queue runs again for good, behind a fence where one was written (R7.2).
+- Whatever gets lost, the seal ends after 3 s: the socket is closed with a code and a resume token, and what comes
+  later is a Warning (R7.3).
+
+Close codes: 4001, the seal ran out of time; 4002, the lease of the session owner is over.
+"""
+
+
+def render_sessions() -> str:
+    """The page of the session machines."""
+    return "\n".join((SESSIONS_INTRODUCTION, *map(_section, (SessionSeal, SessionContact))))
 
 
 def render() -> str:
@@ -111,4 +161,5 @@ def _prose(state: type[State]) -> str:
 if __name__ == "__main__":
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(render(), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    SESSIONS_PAGE.write_text(render_sessions(), encoding="utf-8")
+    print(f"wrote {PAGE} and {SESSIONS_PAGE.name}")

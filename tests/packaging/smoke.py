@@ -25,9 +25,14 @@ def every_module() -> list[str]:
 def main() -> None:
     home = Path(sojourn.__file__).parent
     names = every_module()
-    assert {"sojourn.spots", "sojourn.store", "sojourn.workers", "sojourn.wire", "sojourn.handoff"} <= set(
-        names
-    )
+    assert {
+        "sojourn.spots",
+        "sojourn.store",
+        "sojourn.workers",
+        "sojourn.wire",
+        "sojourn.handoff",
+        "sojourn.session",
+    } <= set(names)
     assert sojourn.__version__ == version("sojourn")
     assert files("sojourn").joinpath("py.typed").is_file()
     scripts = sorted(path.name for path in home.glob("store/**/*.lua"))

@@ -17,7 +17,7 @@ KINDS = ["editable", "wheel", "sdist"]
 TAKEN_NAMES = ["framework", "spots", "store", "workers", "wire", "handoff"]
 USER_PROGRAM = """
 import framework, spots, store, workers
-import sojourn, sojourn.spots, sojourn.store, sojourn.workers, sojourn.wire, sojourn.handoff
+import sojourn, sojourn.spots, sojourn.store, sojourn.workers, sojourn.wire, sojourn.handoff, sojourn.session
 assert framework.MINE and spots.MINE and store.MINE and workers.MINE
 print(sojourn.store.__name__, sojourn.workers.__name__)
 """
