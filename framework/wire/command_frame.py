@@ -29,6 +29,7 @@ from sojourn.wire.companion_commands import (
 from sojourn.wire.cursor import Buffer, Reader, Writer
 from sojourn.wire.errors import WireError, Word
 from sojourn.wire.primitives import U8, fail_json
+from sojourn.wire.quick import read_quickly, write_quickly
 from sojourn.wire.structure import block
 
 __all__ = [
@@ -46,6 +47,7 @@ MAGIC = b"\x5a\x4d"
 MAJOR = 1
 HEAD_BYTES = 5
 """Magic, major, command id, flags."""
+_COMMAND_AT = 3
 
 Command = (
     ActorJoinReply
@@ -104,6 +106,10 @@ def decode_command(
     Raises:
         WireError: malformed.
     """
+    if trace is None and not extra_parts:
+        quick = _decode_quickly(frame)
+        if quick is not None:
+            return quick
     reader = Reader(frame, trace, waiting=list(extra_parts))
     cls = _read_head(reader)
     command: Command = block(cls).read(reader)
@@ -113,6 +119,20 @@ def decode_command(
         detail = f"{command_name(cls)} has no such part"
         reader.fail(Word.TRAILING_BYTE, detail, offset=0, name=f"part[{part}]")
     return command
+
+
+def _decode_quickly(frame: bytes | bytearray | memoryview) -> Command | None:
+    cls = COMMANDS.get(frame[_COMMAND_AT]) if len(frame) > HEAD_BYTES else None
+    if cls is None or frame[:HEAD_BYTES] != _head_of(cls):
+        return None
+    command: Command | None = read_quickly(
+        block(cls), memoryview(frame) if isinstance(frame, bytearray) else frame, HEAD_BYTES
+    )
+    return command
+
+
+def _head_of(cls: type[Command]) -> bytes:
+    return MAGIC + bytes((MAJOR, cls.COMMAND, 0))
 
 
 def _read_head(reader: Reader) -> type[Command]:
@@ -151,9 +171,13 @@ def encode_command(command: Command) -> list[bytes]:
     Raises:
         WireError: a value out of range, or a rule of the command is broken.
     """
-    writer = Writer()
-    writer.put(MAGIC + bytes((MAJOR, command.COMMAND, 0)))
     codec: Any = block(type(command))
+    head = _head_of(type(command))
+    pieces = write_quickly(codec, command, head)
+    if pieces is not None:
+        return [b"".join(pieces)]
+    writer = Writer()
+    writer.put(head)
     codec.write(writer, command)
     return [writer.joined(), *writer.further]
 

@@ -13,6 +13,7 @@ from typing import Annotated
 from sojourn.wire.blocks import OBJECT_IDENTITY, ObjectIdentity, RelocationId
 from sojourn.wire.cursor import Buffer, Reader, Writer
 from sojourn.wire.primitives import BOOL8, I64, NZ64, ORDINAL, TEXT8, U64, Blob, Enumeration
+from sojourn.wire.quick import read_quickly, write_quickly
 from sojourn.wire.record import RawRecord
 from sojourn.wire.structure import Optional, Vector, WireName, block
 
@@ -138,6 +139,10 @@ def decode_envelope(data: bytes | bytearray | memoryview, trace: dict[str, int] 
     Raises:
         WireError: malformed.
     """
+    if trace is None:
+        quick = read_quickly(ENVELOPE, memoryview(data), 0)
+        if quick is not None:
+            return quick
     reader = Reader(data, trace)
     envelope = ENVELOPE.read(reader)
     reader.finish()
@@ -150,6 +155,9 @@ def encode_envelope_parts(envelope: Envelope, trace: dict[str, int] | None = Non
     Raises:
         WireError: a value out of range, or a vector that does not rise.
     """
+    quick = write_quickly(ENVELOPE, envelope) if trace is None else None
+    if quick is not None:
+        return quick
     writer = Writer(trace=trace)
     ENVELOPE.write(writer, envelope)
     return writer.pieces()
