@@ -239,7 +239,7 @@ class SourceDriver:
         held.staging = self
         node.lanes[held.worker].flush_object(held.key)
         high, low = self.plan.identity.relocation_id
-        wait_ms = max(1, int((self.plan.gives_up_at - node.loop.time()) * 1000))
+        wait_ms = max(1, int((effect.until - node.loop.time()) * 1000))
         answer = node.pool.call(
             held.worker,
             lambda call: Seal(

@@ -14,6 +14,10 @@ from sojourn.handoff.terms import DirectDisposal, Manifest, Outcome
 from sojourn.ids import NodeRun
 
 __all__ = [
+    "AbortSessions",
+    "AskSessionSeal",
+    "AwaitTurnBoundary",
+    "CommitSessions",
     "CompareChunk",
     "DeliverRecords",
     "DropObject",
@@ -78,11 +82,39 @@ class ForgetHandoff(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitTurnBoundary(Effect):
+    """Wait for a moment at which no turn of the object runs; it goes on serving meanwhile (B8.12).
+
+    Only for a unit with a bound session. Answered by `TurnBoundaryReached` or `WorkerLost`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class AskSessionSeal(Effect):
+    """Send command 42 to the owner of this session of the unit, behind every push that this node has for it,
+    and again on a new connection until it is answered (B11.2, B11.3).
+
+    Always the same 42. Answered by `SessionSealed`, `SessionUnbound` or `SessionRefused`.
+    """
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortSessions(Effect):
+    """The object runs here for good: send command 44 abort, one-way, for every 42 sent, answered or not, and
+    again on a new connection within the seal timeout (R7.2, B11.4)."""
+
+
+@dataclass(frozen=True, slots=True)
 class SealObject(Effect):
     """Send `Seal` to the worker; from the same step on every record for the object is `RecordArrived`.
 
-    Answered by `ObjectCaptured`, `CaptureRefused` or `WorkerLost`.
+    A running turn has until `until`, on the machine's clock, to end. Answered by `ObjectCaptured`,
+    `CaptureRefused` or `WorkerLost`, and for a bound object by `TurnOutlasted`.
     """
+
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +339,12 @@ class OpenDispatch(Effect):
 
     relay: tuple[Any, ...]
     queue: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSessions(Effect):
+    """Dispatch is open: send command 44 commit, one-way, to the owner of every session of the unit, and again
+    on a new connection within the seal timeout (R4.6.4, B11.4)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,12 @@ __all__ = [
     "RivalPreferred",
     "RowRead",
     "RowReadFailed",
+    "SessionRefused",
+    "SessionSealed",
+    "SessionUnbound",
     "TargetRunGone",
+    "TurnBoundaryReached",
+    "TurnOutlasted",
     "WithdrawnReceived",
     "WorkerLost",
 ]
@@ -112,6 +117,40 @@ class RecordArrived(Event):
 
     heavy = True
     record: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBoundaryReached(Event):
+    """Answer to `AwaitTurnBoundary`: no turn of the object was running at that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSealed(Event):
+    """Answer to `AskSessionSeal`: the session owner answered the latest 42 with its 43."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUnbound(Event):
+    """Answer to `AskSessionSeal`: the session owner knows no such binding, or its lease is over; the Actor
+    moves as one that is not bound (B11.2)."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRefused(Event):
+    """Answer to `AskSessionSeal`: the 42 was refused; another relocation holds the seal."""
+
+    session: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOutlasted(Event):
+    """Answer to `SealObject` of a bound object: a running turn did not end until `until`; the object was not
+    sealed and serves on (B8.12)."""
 
 
 @dataclass(frozen=True, slots=True)

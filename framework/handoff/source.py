@@ -18,6 +18,7 @@ The life of a move as the source sees it:
 6. Commit seen: `FollowOnly` until the follow duration is over. Not seen until the target's last moment: the
    object is marked lost under the version read, so that its id is not blocked for good.
 
+A unit that is bound to sessions first reaches a turn boundary and has them sealed (`source_sessions`).
 A unit is one participant for now; the machine does not look at participants.
 """
 

@@ -34,6 +34,7 @@ from sojourn.handoff.source_base import SourceBase
 from sojourn.handoff.source_states import (
     Batch,
     CommitAwaited,
+    CutoverPending,
     CutoverSubmitting,
     FenceChecking,
     FencePausing,
@@ -158,7 +159,7 @@ class SourceAfter(SourceBase):
         self._do(SendFollow(run, tuple(state.backlog)))
         state.backlog = []
 
-    @on(TargetRunGone, *_FENCING, CutoverSubmitting, *_READING, LostMarking)
+    @on(TargetRunGone, *_FENCING, CutoverPending, CutoverSubmitting, *_READING, LostMarking)
     def _note_target_gone(self, state: Fencing | PastBoundary, event: TargetRunGone, now: float) -> None:
         state.target_gone = True
 

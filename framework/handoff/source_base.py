@@ -45,6 +45,8 @@ class SourcePlan:
     owner_generation: int
     """As first read (B1.3); the target will write this + 1."""
     gives_up_at: float
+    sessions: int = 0
+    """How many sessions the unit is bound to; events and effects name them 0 to `sessions` - 1 (B6.3)."""
 
 
 class SourceBase(Machine):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from sojourn.handoff.effects import (
+    AbortSessions,
     DeliverRecords,
     DropObject,
     EndDispatch,
@@ -41,13 +42,15 @@ from sojourn.handoff.events import (
     RowRead,
     RowReadFailed,
     TargetRunGone,
+    TurnOutlasted,
     WorkerLost,
 )
 from sojourn.handoff.machine import DeadlineReached, Same, on
-from sojourn.handoff.source_after import SourceAfter
+from sojourn.handoff.source_sessions import SourceSessions
 from sojourn.handoff.source_states import (
     Abandoning,
-    Batch,
+    BoundaryAwaited,
+    CutoverPending,
     CutoverSubmitting,
     FenceChecking,
     FencePausing,
@@ -74,19 +77,22 @@ _FENCING = (FenceWriting, FenceChecking, FencePausing)
 _BEFORE = (SourcePaused, TargetRestoring, *_FENCING)
 
 
-class SourceBefore(SourceAfter):
+class SourceBefore(SourceSessions):
     """Transitions up to relay-ready."""
 
     # seal and capture
 
-    @on(RelocationStarted, SourceRunning, to=(Sealing, SourceRestored))
+    @on(RelocationStarted, SourceRunning, to=(Sealing, BoundaryAwaited, SourceRestored))
     def _start(self, state: SourceRunning, event: RelocationStarted, now: float) -> None:
         if self.plan.gives_up_at - now < self.options.seal_time_min_s:
             self._do(ReportOutcome(Outcome.FAILED, "too little time left before the deadline to seal"))
             self._do(ForgetHandoff())
             self.state = SourceRestored()
             return
-        self._do(SealObject())
+        if self.plan.sessions:
+            self._reach_boundary(event.connection)
+            return
+        self._do(SealObject(self.plan.gives_up_at))
         self.state = Sealing(event.connection, self.plan.gives_up_at)
 
     @on(RecordArrived, Sealing, Abandoning, *_BEFORE)
@@ -96,6 +102,8 @@ class SourceBefore(SourceAfter):
     @on(ObjectCaptured, Sealing, to=(TargetRestoring, SourcePaused))
     def _captured(self, state: Sealing, event: ObjectCaptured, now: float) -> None:
         paused = SourcePaused(state.connection, event.manifest, state.hold, state.gives_up_at)
+        if self.plan.sessions:
+            paused.confirming = self._ask_seals()  # the same 42 behind the last push (B11.3)
         if state.connection is None:
             self.state = paused
         else:
@@ -106,7 +114,8 @@ class SourceBefore(SourceAfter):
         self._restore(state.hold, event.error, captured=False)
 
     @on(CaptureRefused, Abandoning, to=(Restoring,))
-    def _refused_anyway(self, state: Abandoning, event: CaptureRefused, now: float) -> None:
+    @on(TurnOutlasted, Abandoning, to=(Restoring,))
+    def _refused_anyway(self, state: Abandoning, event: CaptureRefused | TurnOutlasted, now: float) -> None:
         self._restore(state.hold, state.reason, captured=False)
 
     @on(ObjectCaptured, Abandoning, to=(Restoring,))
@@ -271,35 +280,42 @@ class SourceBefore(SourceAfter):
 
     @on(DispatchRestored, Restoring, to=(SourceRestored,))
     def _restored(self, state: Restoring, event: DispatchRestored, now: float) -> None:
+        if self.plan.sessions:  # only now that the queue is back for good (R7.2)
+            self._do(AbortSessions())
         self._end_restoring(state, state.reason)
         self.state = SourceRestored()
 
     @on(DispatchRestoreFailed, Restoring, to=(SourceClosed,))
     def _not_restored(self, state: Restoring, event: DispatchRestoreFailed, now: float) -> None:
+        state.outcome = Outcome.FAILED
         self._end_restoring(state, event.error)
         self.state = SourceClosed()
 
     def _end_restoring(self, state: Restoring, reason: Any) -> None:
         if state.captured:
             self._do(ReleasePayload())
-        self._do(ReportOutcome(Outcome.FAILED, reason))
+        self._do(ReportOutcome(state.outcome, reason))
         self._do(ForgetHandoff())
 
     # the boundary
 
-    @on(RelayReadyReceived, TargetRestoring, to=(CutoverSubmitting, FenceWriting))
+    @on(RelayReadyReceived, TargetRestoring, to=(CutoverSubmitting, CutoverPending, FenceWriting))
     def _accept(self, state: TargetRestoring, event: RelayReadyReceived, now: float) -> None:
         if now >= state.gives_up_at:  # only before D (B8.2)
             self._fence(state, "the deadline passed before the target was ready")
             return
-        connection = event.connection
-        records = tuple(state.hold)
-        checksum = 0
-        for record in records:
-            checksum = self._checksum(self._frozen(record), checksum)
-        batch = Batch(records, checksum)
-        self._send_batch(batch, connection)
         commit_by = now + state.remaining_s
-        self.state = CutoverSubmitting(
-            connection, batch, [], commit_by, commit_by + self.options.follow_duration_s
+        pending = CutoverPending(
+            event.connection,
+            None,
+            [],
+            commit_by,
+            commit_by + self.options.follow_duration_s,
+            hold=state.hold,
+            confirming=state.confirming,
+            submit_by=now + self.options.cutover_wait_s / 2,
         )
+        if pending.confirming:
+            self.state = pending
+        else:
+            self._submit_pending(pending)

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sojourn.handoff.machine import State
-from sojourn.handoff.terms import Manifest, Phase
+from sojourn.handoff.terms import Manifest, Outcome, Phase
 from sojourn.ids import NodeRun
 
 __all__ = [
     "Abandoning",
     "Batch",
+    "BoundaryAwaited",
     "CommitAwaited",
+    "CutoverPending",
     "CutoverSubmitting",
     "FenceChecking",
     "FencePausing",
@@ -25,6 +27,7 @@ __all__ = [
     "Reconciling",
     "Restoring",
     "Sealing",
+    "SessionSealing",
     "SourceClosed",
     "SourcePaused",
     "SourceRestored",
@@ -41,6 +44,36 @@ class SourceRunning(State):
     """Nothing has been asked of the object yet."""
 
     phase = Phase.SOURCE_RUNNING
+
+
+@dataclass(slots=True)
+class BoundaryAwaited(State):
+    """A bound object: a turn may be running, and a long one must not eat the seal timeout (B8.12). The object
+    serves on; no record comes here. `ask_by` is the last moment at which a seal makes sense (B8.2)."""
+
+    phase = Phase.SOURCE_RUNNING
+    connection: int | None
+    gives_up_at: float
+    ask_by: float
+
+    @property
+    def deadline(self) -> float | None:
+        return self.ask_by
+
+
+@dataclass(slots=True)
+class SessionSealing(State):
+    """The 42s are out; the object serves on until every session of it is sealed (R4.1.2)."""
+
+    phase = Phase.SOURCE_RUNNING
+    connection: int | None
+    gives_up_at: float
+    missing: frozenset[int]
+    sealed_by: float
+
+    @property
+    def deadline(self) -> float | None:
+        return self.sealed_by
 
 
 @dataclass(slots=True)
@@ -79,6 +112,8 @@ class Paused(State):
     restores_sent: int = 0
     remaining_s: float = 0.0
     target_gone: bool = False
+    confirming: frozenset[int] = frozenset()
+    """Sessions whose 43 to the 42 behind the last push is still out (B11.3)."""
 
     @property
     def deadline(self) -> float | None:
@@ -137,6 +172,7 @@ class Restoring(State):
     phase = Phase.SOURCE_PAUSED
     reason: Any
     captured: bool
+    outcome: Outcome = Outcome.FAILED
 
 
 @dataclass(slots=True)
@@ -171,6 +207,20 @@ class PastBoundary(State):
     """The Restore deadline at the target lies no later than this (B8.10)."""
     follow_until: float
     target_gone: bool = False
+
+
+@dataclass(slots=True)
+class CutoverPending(PastBoundary):
+    """Relay-ready was accepted, but a session owner has not confirmed yet that the source's last push is there:
+    records go on into the hold until it has, or until `submit_by` (B11.3)."""
+
+    hold: list[Any] = field(kw_only=True)
+    confirming: frozenset[int] = field(kw_only=True)
+    submit_by: float = field(kw_only=True)
+
+    @property
+    def deadline(self) -> float | None:
+        return self.submit_by
 
 
 @dataclass(slots=True)

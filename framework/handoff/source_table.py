@@ -28,13 +28,20 @@ from sojourn.handoff.events import (
     RelocationStarted,
     RowRead,
     RowReadFailed,
+    SessionRefused,
+    SessionSealed,
+    SessionUnbound,
     TargetRunGone,
+    TurnBoundaryReached,
+    TurnOutlasted,
     WorkerLost,
 )
 from sojourn.handoff.machine import DeadlineReached, Event, Ignored, Reasons, State
 from sojourn.handoff.source_states import (
     Abandoning,
+    BoundaryAwaited,
     CommitAwaited,
+    CutoverPending,
     CutoverSubmitting,
     FenceChecking,
     FencePausing,
@@ -44,6 +51,7 @@ from sojourn.handoff.source_states import (
     Reconciling,
     Restoring,
     Sealing,
+    SessionSealing,
     SourceClosed,
     SourcePaused,
     SourceRestored,
@@ -55,6 +63,8 @@ __all__ = ["EVENTS", "IGNORED", "STATES"]
 
 STATES: tuple[type[State], ...] = (
     SourceRunning,
+    BoundaryAwaited,
+    SessionSealing,
     Sealing,
     Abandoning,
     SourcePaused,
@@ -64,6 +74,7 @@ STATES: tuple[type[State], ...] = (
     FencePausing,
     Restoring,
     SourceRestored,
+    CutoverPending,
     CutoverSubmitting,
     CommitAwaited,
     Reconciling,
@@ -73,9 +84,14 @@ STATES: tuple[type[State], ...] = (
 )
 EVENTS: tuple[type[Event], ...] = (
     RelocationStarted,
+    TurnBoundaryReached,
+    SessionSealed,
+    SessionUnbound,
+    SessionRefused,
     RecordArrived,
     ObjectCaptured,
     CaptureRefused,
+    TurnOutlasted,
     WorkerLost,
     ChunksSent,
     RelayReadyReceived,
@@ -104,6 +120,7 @@ _NO_TIMER: Reasons = {DeadlineReached: "a timer of an earlier state"}
 _NOTHING_ASKED: Reasons = dict.fromkeys(
     (RelayReadyReceived, RelocationFailedReceived), "nothing was asked of the target yet"
 )
+_ANSWERS = (SessionSealed, SessionUnbound, SessionRefused)
 _CHUNKS: Reasons = {ChunksSent: "only told for the story"}
 _PAYLOAD_HERE: Reasons = {WorkerLost: "the payload is in the supervisor (B6.6)"}
 _BEHIND_BOUNDARY: Reasons = {
@@ -112,6 +129,10 @@ _BEHIND_BOUNDARY: Reasons = {
     RelocationFailedReceived: "past the boundary nothing restores the source (R4.4.2)",
     CancelRequested: "past the boundary the move goes on (section 9)",
     WorkerLost: "the source's dispatch has ended",
+}
+_CUT_OVER: Reasons = {
+    **_BEHIND_BOUNDARY,
+    **dict.fromkeys(_ANSWERS, "the cutover did not wait for it any more (B11.3)"),
 }
 _FENCED: Reasons = {
     **dict.fromkeys(
@@ -133,6 +154,8 @@ _ENDED: Reasons = {
             TargetRunGone,
             CancelRequested,
             WorkerLost,
+            TurnBoundaryReached,
+            *_ANSWERS,
         ),
         "the handoff is over",
     ),
@@ -141,6 +164,8 @@ _ENDED: Reasons = {
 
 IGNORED: Ignored = {
     SourceRunning: {**_NOTHING_ASKED, **_NO_TIMER},
+    BoundaryAwaited: _NOTHING_ASKED,
+    SessionSealing: _NOTHING_ASKED,
     Sealing: _NOTHING_ASKED,
     Abandoning: {
         **_NOTHING_ASKED,
@@ -161,10 +186,11 @@ IGNORED: Ignored = {
         WorkerLost: "the answer to RestoreDispatch tells",
     },
     SourceRestored: _ENDED,
-    CutoverSubmitting: {**_BEHIND_BOUNDARY, **_NO_TIMER},
-    CommitAwaited: _BEHIND_BOUNDARY,
-    Reconciling: _BEHIND_BOUNDARY,
-    LostMarking: _BEHIND_BOUNDARY,
-    FollowOnly: _BEHIND_BOUNDARY,
+    CutoverPending: _BEHIND_BOUNDARY,
+    CutoverSubmitting: {**_CUT_OVER, **_NO_TIMER},
+    CommitAwaited: _CUT_OVER,
+    Reconciling: _CUT_OVER,
+    LostMarking: _CUT_OVER,
+    FollowOnly: _CUT_OVER,
     SourceClosed: {**_ENDED, CutoverSubmitted: "the handoff is over"},
 }

@@ -6,6 +6,7 @@ Owns when the owner is written and what its outcome means. It never guesses one.
 from __future__ import annotations
 
 from sojourn.handoff.effects import (
+    CommitSessions,
     DeliverRecords,
     FailHeld,
     ForgetHandoff,
@@ -193,10 +194,12 @@ class TargetCommit(TargetStaging):
         self._do(OpenDispatch(tuple(state.relay.records), tuple(state.queue)))
         state.relay.forget_records()
         forget_at = state.ends_at + self.options.follow_duration_s
-        self.state = Opening(state.manifest, state.relay, forget_at)
+        self.state = Opening(state.manifest, state.relay, forget_at, state.bound)
 
     @on(DispatchOpened, Opening, to=(TargetOpen,))
     def _opened(self, state: Opening, event: DispatchOpened, now: float) -> None:
+        if state.bound:
+            self._do(CommitSessions())
         self.state = state.into(TargetOpen)
 
     @on(DispatchOpenFailed, Opening, to=(TargetOpen,))

@@ -173,7 +173,7 @@ class TargetStaging(TargetBase):
         if state.row is not None and state.verified:
             owner_generation = state.row.owner_generation + 1
             self._do(RestoreObject(state.row.object_generation, owner_generation))
-            self.state = state.into(RestoringObject, owner_generation=owner_generation)
+            self.state = state.into(RestoringObject, owner_generation=owner_generation, bound=state.row.bound)
 
     @on(ObjectRestored, RestoringObject, to=(ObjectStaged, RelayReady))
     def _restored(self, state: RestoringObject, event: ObjectRestored, now: float) -> None:

@@ -71,9 +71,10 @@ class Assembling(Staged):
 
 @dataclass(slots=True)
 class RestoringObject(Staged):
-    """A worker builds the object."""
+    """A worker builds the object. `bound` in this and the later states: a session is to be told (R4.6.4)."""
 
     owner_generation: int = 0
+    bound: bool = False
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class ObjectStaged(Staged):
     """The object stands, but there is no connection to say so: a repeat is awaited (B8.6)."""
 
     owner_generation: int = 0
+    bound: bool = False
 
 
 @dataclass(slots=True)
@@ -89,6 +91,7 @@ class RelayReady(Staged):
 
     phase = Phase.RELAY_READY
     owner_generation: int = 0
+    bound: bool = False
     relay: RelaySection = field(kw_only=True)
     wait_until: float = 0.0
 
@@ -102,6 +105,7 @@ class Committing(Staged):
     """The boundary is settled and the CAS was issued: no failure is ever sent from here on (R4.3.3)."""
 
     owner_generation: int = 0
+    bound: bool = False
     relay: RelaySection = field(kw_only=True)
     by_fallback: bool = False
     tries: int = 0
@@ -154,6 +158,7 @@ class Opening(Open):
     """Dispatch is being opened."""
 
     phase = Phase.OWNER_COMMITTED
+    bound: bool = False
 
     @property
     def deadline(self) -> float | None:

@@ -67,6 +67,9 @@ class Outcome(enum.StrEnum):
     MOVED = "moved"
     FAILED = "failed"
     IN_DOUBT = "in doubt"
+    POSTPONED = "postponed"
+    """A turn began while the Actor's session was being sealed and outlasted its second (B8.12). The object was
+    never stopped; whoever asked for the move starts another handoff, under a new identity, at that turn's end."""
 
 
 class DirectDisposal(enum.StrEnum):
@@ -116,6 +119,8 @@ class RowFacts(NamedTuple):
     """That id was fenced (B6.7), not moved."""
     lost: bool = False
     """The row's state is `lost` (B6.8)."""
+    bound: bool = False
+    """The row of a participant names a session (B6.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,10 @@ class HandoffOptions:
     """How long the source follows after the latest possible commit (B8.10, B9.1)."""
     sweep_s: float = 5.0
     """Time between reconciliation attempts once the Restore deadline has passed."""
+    session_answer_s: float = 1.5
+    """How long the first 43 is waited for: half of the seal timeout, which counts from that 42 (B11.5)."""
+    sealed_turn_s: float = 1.0
+    """How long a turn that began while the session was sealed may go on after the 43 (B8.12)."""
     ended_memory_s: float = 60.0
     """How long past the Restore deadline an ended identity is remembered at least (B8.6)."""
     retry_first_s: float = 0.002

@@ -46,8 +46,8 @@ def checksum_of(*records: str) -> int:
     return value
 
 
-def new_source() -> SourceHandoff:
-    return SourceHandoff(SourcePlan(IDENTITY, B, 1, 4, D), checksum, frozen)
+def new_source(sessions: int = 0) -> SourceHandoff:
+    return SourceHandoff(SourcePlan(IDENTITY, B, 1, 4, D, sessions), checksum, frozen)
 
 
 def new_target() -> TargetHandoff:
@@ -98,11 +98,22 @@ SOURCE_SCRIPTS[ss.CutoverSubmitting] = [*SOURCE_SCRIPTS[ss.TargetRestoring], ev.
 SOURCE_SCRIPTS[ss.CommitAwaited] = [*SOURCE_SCRIPTS[ss.CutoverSubmitting], ev.CutoverSubmitted(1)]
 SOURCE_SCRIPTS[ss.FollowOnly] = [*SOURCE_SCRIPTS[ss.CommitAwaited], ev.RowRead(ROW_MOVED)]
 SOURCE_SCRIPTS[ss.SourceClosed] = [*SOURCE_SCRIPTS[ss.FollowOnly], ev.TargetRunGone()]
+SOURCE_SCRIPTS[ss.BoundaryAwaited] = [ev.RelocationStarted(1)]
+SOURCE_SCRIPTS[ss.SessionSealing] = [*SOURCE_SCRIPTS[ss.BoundaryAwaited], ev.TurnBoundaryReached()]
+SOURCE_SCRIPTS[ss.CutoverPending] = [
+    *SOURCE_SCRIPTS[ss.SessionSealing],
+    ev.SessionSealed(0),
+    ev.RecordArrived("h1"),
+    ev.ObjectCaptured(MANIFEST),
+    ev.RelayReadyReceived(1),
+]
+BOUND = (ss.BoundaryAwaited, ss.SessionSealing, ss.CutoverPending)
+"""States that only a source with a bound session knows."""
 
 
 def source_in(kind: type[State]) -> Play:
     """A source in the wanted state, on connection 1."""
-    play = Play(new_source())
+    play = Play(new_source(sessions=1 if kind in BOUND else 0))
     if kind in (ss.Reconciling, ss.LostMarking):
         for event in SOURCE_SCRIPTS[ss.CommitAwaited]:
             play(event)
@@ -182,6 +193,8 @@ SAMPLES: dict[type[Event], list[Event]] = {
         ev.OwnerWriteUnknown,
         ev.OwnerWriteFailed,
         ev.DispatchOpened,
+        ev.TurnBoundaryReached,
+        ev.TurnOutlasted,
         DeadlineReached,
     )
 }
@@ -193,6 +206,9 @@ SAMPLES |= {
     ev.LinkLost: [ev.LinkLost(1), ev.LinkLost(9)],
     ev.LinkRestored: [ev.LinkRestored(2)],
     ev.RelocationStarted: [ev.RelocationStarted(1)],
+    ev.SessionSealed: [ev.SessionSealed(0)],
+    ev.SessionUnbound: [ev.SessionUnbound(0)],
+    ev.SessionRefused: [ev.SessionRefused(0, "sealed")],
     ev.RecordArrived: [ev.RecordArrived("m1")],
     ev.ObjectCaptured: [ev.ObjectCaptured(MANIFEST)],
     ev.CaptureRefused: [ev.CaptureRefused("no")],

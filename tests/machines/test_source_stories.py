@@ -52,7 +52,7 @@ def restoring() -> Play:
 
 def test_a_move_without_trouble() -> None:
     play = Play(new_source())
-    assert play(ev.RelocationStarted(1)) == [fx.SealObject()]
+    assert play(ev.RelocationStarted(1)) == [fx.SealObject(D)]
     assert play(ev.RecordArrived("h1")) == []
     assert play(ev.ObjectCaptured(MANIFEST)) == [fx.SendRestore(1, MANIFEST, 40.0), fx.SendChunks(1)]
     assert play(ev.RecordArrived("h2")) == []
@@ -84,7 +84,7 @@ def test_nothing_is_sealed_with_less_than_two_seconds_left() -> None:
     plan = SourcePlan(IDENTITY, B, 1, 4, gives_up_at=10.0)
     play = Play(SourceHandoff(plan, checksum, frozen, HandoffOptions()))
     effects = play(ev.RelocationStarted(1), at=8.5)
-    assert fx.SealObject() not in effects
+    assert fx.SealObject(D) not in effects
     assert isinstance(effects[0], fx.ReportOutcome)
 
 

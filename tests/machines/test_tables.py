@@ -50,7 +50,16 @@ def check_effects(effects: list[object]) -> None:
     assert not (counts[fx.OpenDispatch] and counts[fx.SendRelocationFailed])
 
 
-BEFORE = (ss.SourceRunning, ss.Sealing, ss.Abandoning, ss.Paused, ss.Restoring, ss.SourceRestored)
+BEFORE = (
+    ss.SourceRunning,
+    ss.BoundaryAwaited,
+    ss.SessionSealing,
+    ss.Sealing,
+    ss.Abandoning,
+    ss.Paused,
+    ss.Restoring,
+    ss.SourceRestored,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +77,9 @@ def test_source_pair(state: type[State], event: Event) -> None:
     if not issubclass(state, BEFORE):
         assert fx.RestoreDispatch not in kinds, "source dispatch is reopened past the boundary (R4.4.2)"
         assert not isinstance(play.state, BEFORE)
+    if fx.AbortSessions in kinds:
+        assert not (kinds & {fx.RestoreDispatch, fx.DropObject}), "the queue is not back yet (R7.2)"
+        assert isinstance(play.state, ss.SourceRestored)
     if issubclass(state, ss.Fencing):
         assert not kinds & {fx.SendRelay, fx.SendCutover}, "a fence is out (B6.7)"
     if fx.RestoreDispatch not in kinds and fx.ReportOutcome not in kinds and fx.FailHeld not in kinds:
@@ -75,7 +87,9 @@ def test_source_pair(state: type[State], event: Event) -> None:
 
 
 def held(state: State) -> int:
-    return sum(len(getattr(state, name, ())) for name in ("hold", "backlog"))
+    batch = getattr(state, "batch", None)
+    unsent = 0 if batch is None or batch.submitting else len(batch.records) - batch.handed
+    return unsent + sum(len(getattr(state, name, ())) for name in ("hold", "backlog"))
 
 
 def held_before(kind: type[State]) -> int:
