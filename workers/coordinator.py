@@ -81,7 +81,9 @@ class Coordinator:
         self.sources: dict[HandoffIdentity, SourceDriver] = {}
         self.targets: dict[HandoffIdentity, TargetDriver] = {}
         self._relays: dict[bytes, TargetDriver] = {}
-        """Targets by the 16 bytes of their RelocationId, for the many commands 31."""
+        """Targets by the 16 bytes of their RelocationId."""
+        self._asked: dict[bytes, SourceDriver] = {}
+        """Sources likewise."""
         self._numbers: dict[int, SourceDriver] = {}
         self._next_number = 1
         self._times: dict[tuple[int, int], asyncio.Future[mesh.HandoffTimes]] = {}
@@ -224,6 +226,7 @@ class Coordinator:
         plan = SourcePlan(identity, target.run, row.object_generation, row.owner_generation, deadline)
         driver = SourceDriver(node, held, self._number(), found, plan, wire, self.options)
         self.sources[identity] = driver
+        self._asked[_relocation_bytes(identity)] = driver
         self._numbers[driver.number] = driver
         return driver
 
@@ -309,13 +312,8 @@ class Coordinator:
 
     def contract_arrived(self, link: Link, parts: Sequence[Piece], deadline_ms: int) -> None:
         """One contract record; malformed ones end the link (ProtocolError)."""
-        frame = parts[0]
-        if frame[_COMMAND_AT] == RelocationData.COMMAND:
-            relayed = self._relays.get(bytes(frame[_RELOCATION_AT : _RELOCATION_AT + 16]))
-            record = None if relayed is None else relayed.relay_prefix.record_of(bytes(frame))
-            if relayed is not None and record is not None and relayed.plan.identity.source == link.peer:
-                relayed.relay_arrived(record, link)
-                return
+        if len(parts) == 1 and self._recognised(link, parts[0]):
+            return
         command = decode_command(parts[0], parts[1:])
         if isinstance(command, RelocationPrepare):
             self._restore_requested(link, command, deadline_ms)
@@ -327,6 +325,31 @@ class Coordinator:
             self._node.follow_noticed(command.envelope)
         else:
             raise ProtocolError(f"{type(command).__name__} is not expected on this link")
+
+    def _recognised(self, link: Link, frame: Piece) -> bool:
+        """Take a frame that begins as those of a known attempt do; False: it is to be decoded field by field."""
+        relocation = bytes(frame[_RELOCATION_AT : _RELOCATION_AT + 16])
+        source = self._asked.get(relocation)
+        if source is not None and frame == source.frames.ready and source.plan.target == link.peer:
+            source.handle(events.RelayReadyReceived(link.connection_id))
+            return True
+        target = self._relays.get(relocation)
+        if target is None or target.plan.identity.source != link.peer:
+            return False
+        frames, connection = target.frames, link.connection_id
+        if frame[_COMMAND_AT] == RelocationData.COMMAND:
+            record = frames.record_of(bytes(frame))
+            if record is not None:
+                target.relay_arrived(record, link)
+            return record is not None
+        chunk = frames.chunk_of(frame)
+        if chunk is not None:
+            target.handle(events.ChunkArrived(*chunk, connection))
+            return True
+        cutover = frames.cutover_of(frame)
+        if cutover is not None:
+            target.handle(events.CutoverArrived(*cutover, connection))
+        return cutover is not None
 
     def _answered(self, link: Link, command: RelocationReady | RelocationFailed) -> None:
         """A target's answer counts only on a connection to that target (R3.4)."""
@@ -512,6 +535,7 @@ class Coordinator:
     def source_forgotten(self, driver: SourceDriver) -> None:
         """A source has nothing left to do."""
         self.sources.pop(driver.plan.identity, None)
+        self._asked.pop(_relocation_bytes(driver.plan.identity), None)
         self._numbers.pop(driver.number, None)
 
     def target_forgotten(self, driver: TargetDriver) -> None:

@@ -5,24 +5,19 @@ Owns the conversions both drivers share. Knows nothing about connections or time
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sojourn.handoff.terms import HandoffIdentity, Manifest, RowFacts
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key, key_id, spot_key
 from sojourn.ownership import VersionedRow
 from sojourn.rows import MarkOutcome, RowState
 from sojourn.wire import (
     ActorIdentity,
+    AttemptFrames,
     CoordinatorFence,
     InstanceSpotIdentity,
-    RelocationCutover,
-    RelocationData,
     RelocationFailed,
     RelocationId,
     RelocationIdentity,
     RelocationPrepare,
-    RelocationReady,
-    RelocationState,
     TargetFence,
     encode_command,
 )
@@ -79,13 +74,27 @@ def row_facts(found: VersionedRow | None) -> RowFacts | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class HandoffWire:
-    """Makes every command of one handoff; the fields are what they have in common."""
+    """Makes every command of one handoff.
 
-    identity: RelocationIdentity
-    target: TargetFence
-    object: ObjectIdentity
+    Attributes:
+        frames: the commands that differ only in their end, made and recognised.
+    """
+
+    __slots__ = ("_identity", "_object", "_target", "frames")
+
+    def __init__(
+        self, identity: RelocationIdentity, target: TargetFence, object_identity: ObjectIdentity
+    ) -> None:
+        """What the commands have in common.
+
+        Raises:
+            WireError: a value out of range.
+        """
+        self._identity = identity
+        self._target = target
+        self._object = object_identity
+        self.frames = AttemptFrames(identity, target, object_identity)
 
     @classmethod
     def of_source(
@@ -121,9 +130,9 @@ class HandoffWire:
         """Command 40."""
         return encode_command(
             RelocationPrepare(
-                identity=self.identity,
-                target=self.target,
-                object=self.object,
+                identity=self._identity,
+                target=self._target,
+                object=self._object,
                 source_node_rid=source.rid,
                 source_node_generation=source.generation,
                 payload_total_length=manifest.total_length,
@@ -133,40 +142,13 @@ class HandoffWire:
             )
         )
 
-    def state_head(self, ordinal: int, length: int) -> bytes:
-        """Everything of command 52 before its chunk's bytes."""
-        (empty,) = encode_command(
-            RelocationState(identity=self.identity, object=self.object, chunk_ordinal=ordinal, chunk_data=b"")
-        )
-        return empty[:-4] + length.to_bytes(4, "big")
-
-    def data_head(self) -> bytes:
-        """Everything of command 31 before its frozen record."""
-        (empty,) = encode_command(RelocationData(identity=self.identity, object=self.object, record=b""))
-        return empty
-
-    def cutover(self, count: int, checksum: int) -> list[bytes]:
-        """Command 34."""
-        return encode_command(
-            RelocationCutover(
-                identity=self.identity,
-                object=self.object,
-                boundary_record_count=count,
-                boundary_checksum_crc32c=checksum,
-            )
-        )
-
-    def ready(self) -> list[bytes]:
-        """Command 30."""
-        return encode_command(RelocationReady(identity=self.identity, target=self.target, object=self.object))
-
     def failed(self, code: int) -> list[bytes]:
         """Command 53."""
         return encode_command(
             RelocationFailed(
-                identity=self.identity,
-                target=self.target,
-                object=self.object,
+                identity=self._identity,
+                target=self._target,
+                object=self._object,
                 failure_code=FailureCode(code),
             )
         )

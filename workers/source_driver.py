@@ -67,7 +67,7 @@ class SourceDriver:
         self.number = number
         self._found = found
         self._wire = wire
-        self._data_head = wire.data_head()
+        self.frames = wire.frames
         self.plan = plan
         self.machine = SourceHandoff(plan, crc32c.crc32c, frozen_record, options)
         self.outcome: asyncio.Future[MoveResult] = node.loop.create_future()
@@ -325,7 +325,7 @@ class SourceDriver:
 
     def _send_chunk(self, link: Link, ordinal: int, chunk: bytes) -> None:
         budget, peer, octets = self._node.coordinator.budget, link.peer, len(chunk)
-        head = self._wire.state_head(ordinal, octets)
+        head = self.frames.state_head(ordinal, octets)
         link.send_contract([[head, chunk]], 0, lambda _: budget.free(peer, octets))
 
     def _send_relay(self, effect: effects.SendRelay) -> None:
@@ -336,7 +336,7 @@ class SourceDriver:
         for body in effect.records:
             mark = HandedMark()
             self._relay_marks.append(mark)
-            link.send_contract([[self._data_head, frozen_record(body)]], 0, mark)
+            link.send_contract([[self.frames.relay_head, frozen_record(body)]], 0, mark)
 
     def _send_cutover(self, effect: effects.SendCutover) -> None:
         self._past_boundary = True
@@ -344,7 +344,7 @@ class SourceDriver:
         link = self._link_of(effect.connection)
         if link is not None:
             link.send_contract(
-                self._wire.cutover(effect.count, effect.checksum),
+                (self.frames.cutover(effect.count, effect.checksum),),
                 0,
                 functools.partial(self._cutover_written, effect.connection),
             )

@@ -22,7 +22,6 @@ from sojourn.ids import NodeRun, ObjectKind, describe_key
 from sojourn.location import Applied, StoreUnavailable
 from sojourn.ownership import VersionedRow, move_unit
 from sojourn.rows import Membership
-from sojourn.wire import RelayPrefix
 from sojourn.workers.debt import Debt
 from sojourn.workers.handoff_wire import HandoffWire, row_facts
 from sojourn.workers.link import Link
@@ -54,7 +53,7 @@ class TargetDriver:
         self.number = number
         self.plan = plan
         self._wire = wire
-        self.relay_prefix = RelayPrefix(wire.identity, wire.object)
+        self.frames = wire.frames
         self.machine = TargetHandoff(plan, crc32c.crc32c, frozen_record, options)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -210,7 +209,7 @@ class TargetDriver:
     def _send_ready(self, effect: effects.SendRelayReady) -> None:
         link = self._link_of(effect.connection)
         if link is not None:
-            link.send_contract(self._wire.ready())
+            link.send_contract((self.frames.ready,))
 
     def _send_failed(self, effect: effects.SendRelocationFailed) -> None:
         link = self._link_of(effect.connection)

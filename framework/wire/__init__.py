@@ -6,6 +6,7 @@ no I/O, knows no peer and no phase, and never runs application code.
 
 from __future__ import annotations
 
+from sojourn.wire.attempt_frames import AttemptFrames
 from sojourn.wire.authority_key import authority_key, parse_authority_key, participant_numbers
 from sojourn.wire.blocks import (
     ActorIdentity,
@@ -102,7 +103,6 @@ from sojourn.wire.record import (
     encode_frozen_record,
 )
 from sojourn.wire.record_bodies import ActorBody, SpotBody
-from sojourn.wire.relay_prefix import RelayPrefix
 from sojourn.wire.results import RESULT_OF_FAILURE, FailureCode, TerminalResult
 
 __all__ = [
@@ -117,6 +117,7 @@ __all__ = [
     "ActorSource",
     "ApplicationPayload",
     "ApplicationState",
+    "AttemptFrames",
     "BoundSessionSource",
     "Buffer",
     "Checksum",
@@ -146,7 +147,6 @@ __all__ = [
     "Phase",
     "RecordKind",
     "RecordSource",
-    "RelayPrefix",
     "RelocationCutover",
     "RelocationData",
     "RelocationFailed",

@@ -37,6 +37,7 @@ __all__ = [
     "HEAD_BYTES",
     "Command",
     "command_from_json",
+    "command_head",
     "command_name",
     "command_to_json",
     "decode_command",
@@ -123,7 +124,7 @@ def decode_command(
 
 def _decode_quickly(frame: bytes | bytearray | memoryview) -> Command | None:
     cls = COMMANDS.get(frame[_COMMAND_AT]) if len(frame) > HEAD_BYTES else None
-    if cls is None or frame[:HEAD_BYTES] != _head_of(cls):
+    if cls is None or frame[:HEAD_BYTES] != command_head(cls):
         return None
     command: Command | None = read_quickly(
         block(cls), memoryview(frame) if isinstance(frame, bytearray) else frame, HEAD_BYTES
@@ -131,7 +132,8 @@ def _decode_quickly(frame: bytes | bytearray | memoryview) -> Command | None:
     return command
 
 
-def _head_of(cls: type[Command]) -> bytes:
+def command_head(cls: type[Command]) -> bytes:
+    """The five bytes before the body of a command."""
     return MAGIC + bytes((MAJOR, cls.COMMAND, 0))
 
 
@@ -172,7 +174,7 @@ def encode_command(command: Command) -> list[bytes]:
         WireError: a value out of range, or a rule of the command is broken.
     """
     codec: Any = block(type(command))
-    head = _head_of(type(command))
+    head = command_head(type(command))
     pieces = write_quickly(codec, command, head)
     if pieces is not None:
         return [b"".join(pieces)]
