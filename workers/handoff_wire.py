@@ -78,10 +78,11 @@ class HandoffWire:
     """Makes every command of one handoff.
 
     Attributes:
+        identity: the relocation identity.
         frames: the commands that differ only in their end, made and recognised.
     """
 
-    __slots__ = ("_identity", "_object", "_target", "frames")
+    __slots__ = ("_object", "_target", "frames", "identity")
 
     def __init__(
         self, identity: RelocationIdentity, target: TargetFence, object_identity: ObjectIdentity
@@ -91,7 +92,7 @@ class HandoffWire:
         Raises:
             WireError: a value out of range.
         """
-        self._identity = identity
+        self.identity = identity
         self._target = target
         self._object = object_identity
         self.frames = AttemptFrames(identity, target, object_identity)
@@ -130,7 +131,7 @@ class HandoffWire:
         """Command 40."""
         return encode_command(
             RelocationPrepare(
-                identity=self._identity,
+                identity=self.identity,
                 target=self._target,
                 object=self._object,
                 source_node_rid=source.rid,
@@ -146,7 +147,7 @@ class HandoffWire:
         """Command 53."""
         return encode_command(
             RelocationFailed(
-                identity=self._identity,
+                identity=self.identity,
                 target=self._target,
                 object=self._object,
                 failure_code=FailureCode(code),

@@ -147,7 +147,7 @@ class HandTarget:
 
     def ready(self) -> None:
         """Answer relay-ready."""
-        self._link().send_contract(self.wire.ready())
+        self._link().send_contract((self.wire.frames.ready,))
 
     def failed(self, code: int = 17) -> None:
         """Answer with an explicit failure."""
@@ -285,7 +285,7 @@ class HandSource:
     def chunk(self, ordinal: int, data: bytes | None = None) -> None:
         """Send one chunk."""
         piece = self.chunks[ordinal] if data is None else data
-        self.link().send_contract([[self.wire.state_head(ordinal, len(piece)), piece]])
+        self.link().send_contract([[self.wire.frames.state_head(ordinal, len(piece)), piece]])
 
     def offer(self, deadline_ms: int = 10_000) -> None:
         """Send the Restore request and every chunk."""
@@ -317,16 +317,15 @@ class HandSource:
         """Relay records."""
         for record in records:
             self.relayed.append(record)
-            self.link().send_contract([[self.wire.data_head(), record]])
+            self.link().send_contract([[self.wire.frames.relay_head, record]])
 
     def cutover(self, count: int | None = None, checksum: int | None = None) -> None:
         """Send the cutover: of what was relayed, unless the test lies."""
-        self.link().send_contract(
-            self.wire.cutover(
-                len(self.relayed) if count is None else count,
-                checksum_of(self.relayed) if checksum is None else checksum,
-            )
+        frame = self.wire.frames.cutover(
+            len(self.relayed) if count is None else count,
+            checksum_of(self.relayed) if checksum is None else checksum,
         )
+        self.link().send_contract((frame,))
 
     async def committed(self) -> VersionedRow:
         """The row, once the target owns the object."""

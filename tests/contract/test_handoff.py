@@ -278,7 +278,7 @@ async def test_ct_08_an_identity_belongs_to_its_own_connection(stand: Stand, pee
         await target.prepared()
         foreign = stranger.links.get(stand.run_of(stand.a))
         assert foreign is not None
-        foreign.send_contract(target.wire.ready())
+        foreign.send_contract((target.wire.frames.ready,))
         foreign.send_contract(target.wire.failed(17))
         await stranger.settle(stand.a)
         await peer.settle(stand.a)
