@@ -43,7 +43,8 @@ from sojourn.workers.handoff_wire import HandoffWire, identity_of, manifest_of, 
 from sojourn.workers.host_move import MoveResult
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
-from sojourn.workers.source_driver import SourceDriver, is_follow
+from sojourn.workers.records import is_follow
+from sojourn.workers.source_driver import SourceDriver
 from sojourn.workers.stream import Piece
 from sojourn.workers.target_driver import TargetDriver
 

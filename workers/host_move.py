@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from sojourn.errors import InvalidOperation
+from sojourn.errors import InvalidOperation, SojournError
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.rows import HostState
 from sojourn.workers.host_result import HostRelocation, StayedUnit
 from sojourn.workers.objects import LocalObject, Place
 
-__all__ = ["BLOCKED_REASONS", "HostMove", "MoveResult", "check_mode"]
+__all__ = ["BLOCKED_REASONS", "HostMove", "MoveResult", "check_mode", "failure_reason"]
 
 BLOCKED_REASONS = (
     "TargetUnavailable",
@@ -211,3 +211,16 @@ class HostMove:
         result.stayed.append(StayedUnit(describe_key(unit.key), ended, outcome.reason, outcome.detail))
         if not result.reason or outcome.reason in _STOPS:
             result.reason = outcome.reason or "RelocationFailed"
+
+
+def failure_reason(reason: object) -> str:
+    """The B10.2 reason a failed move counts as."""
+    if isinstance(reason, SojournError):
+        if reason.phase == "RelocationDisabled":
+            return "RelocationDisabled"
+        if reason.phase == "capture" or reason.kind in ("NotConfigured", "TypeMismatch"):
+            return "StateIncompatible"
+        if reason.kind == "DeadlineExceeded":
+            return "DeadlineExceeded"
+        return "StoreUnavailable" if reason.kind == "StoreUnavailable" else "RelocationFailed"
+    return "DeadlineExceeded" if "deadline" in str(reason) else "RelocationFailed"

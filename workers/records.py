@@ -18,6 +18,7 @@ __all__ = [
     "error_reply",
     "frame_of_record",
     "frozen_record",
+    "is_follow",
     "marker_frame",
     "marker_number",
     "record_origin",
@@ -106,3 +107,8 @@ def marker_frame(
 def marker_number(body: bytes) -> int:
     """The number inside a marker frame; it is the last eight bytes of the record."""
     return int(_MARKER_BODY.unpack_from(body, len(body) - _MARKER_BODY.size)[0])
+
+
+def is_follow(body: bytes) -> bool:
+    """Whether a record frame is a Message Follow frame."""
+    return bool(body[1] & frames.FLAG_FOLLOW)

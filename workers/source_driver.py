@@ -1,7 +1,7 @@
 """Drives one `SourceHandoff`: the source's half of one move, over IPC, the link and the store.
 
-Owns the payload in memory, the connection the machine speaks of and the tasks that wait for answers. Every
-rule of order and recovery is the machine's (`sojourn.handoff`); this file only carries effects out.
+Owns the payload, the connection the machine speaks of and the object's place at this node. Every rule of
+order and recovery is the machine's (`sojourn.handoff`); this file only carries effects out.
 """
 
 from __future__ import annotations
@@ -9,32 +9,31 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 import crc32c
 from sojourn import mesh
-from sojourn.control import Captured, DropObject, OpenObject, Restore, Restored, Seal, SealRefused, Unseal
+from sojourn.control import Captured, DropObject, OpenObject, Restored, Seal, SealRefused, Unseal
 from sojourn.errors import (
-    ERROR_KINDS,
     DataLost,
-    InternalFailure,
     SojournError,
-    Unavailable,
     error_from_fields,
 )
-from sojourn.frames import FLAG_FOLLOW, RecordHeader, parse_record_header
+from sojourn.frames import RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
-from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log
+from sojourn.handoff.machine import Event, IllegalTransition, Log
 from sojourn.handoff.source import SourceHandoff, SourcePlan
 from sojourn.handoff.source_states import Abandoning
 from sojourn.handoff.terms import HandoffOptions, Manifest, Outcome
 from sojourn.ids import NodeRun, ObjectKey, describe_key
-from sojourn.location import Applied, StoreUnknown
-from sojourn.ownership import VersionedRow, fence_unit, mark_lost
+from sojourn.ownership import VersionedRow
+from sojourn.workers.captured_payload import CapturedPayload
 from sojourn.workers.debt import Debt
-from sojourn.workers.handoff_wire import HandoffWire, row_facts
-from sojourn.workers.host_move import MoveResult
+from sojourn.workers.handoff_driver import HandoffDriver
+from sojourn.workers.handoff_store import lose_object, read_facts, write_fence
+from sojourn.workers.handoff_wire import HandoffWire
+from sojourn.workers.host_move import MoveResult, failure_reason
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import frozen_record
@@ -49,7 +48,7 @@ INTERRUPTION_WARNING_S = 1.0
 """From seal to cutover submitted: longer than this is worth a warning (B10.7)."""
 
 
-class SourceDriver:
+class SourceDriver(HandoffDriver[SourceHandoff]):
     """One handoff at its source. `outcome` ends when the machine reports."""
 
     def __init__(
@@ -62,31 +61,20 @@ class SourceDriver:
         wire: HandoffWire,
         options: HandoffOptions,
     ) -> None:
-        self._node = node
-        self._held = held
-        self.number = number
-        self._found = found
-        self._wire = wire
-        self.frames = wire.frames
+        machine = SourceHandoff(plan, crc32c.crc32c, frozen_record, options)
+        super().__init__(node, held, number, plan.identity, wire, machine)
         self.plan = plan
-        self.machine = SourceHandoff(plan, crc32c.crc32c, frozen_record, options)
+        self.payload = CapturedPayload(wire.frames, node.coordinator.budget, node.retention, node.loop)
+        self._found = found
         self.outcome: asyncio.Future[MoveResult] = node.loop.create_future()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._link: Link | None = None
-        self._worker = held.worker
-        self._worker_gone = False
         self._authority_gone = False
-        self._chunks: list[bytes] = []
-        self._chunks_complete: asyncio.Future[None] = node.loop.create_future()
         self._chunk_limit = 0
         self._relay_marks: list[HandedMark] = []
         """One per relay record of the last `SendRelay`: what may have arrived must not be followed as well."""
         self._sealed_ns = 0
         self._past_boundary = False
         self._debt: Debt | None = None
-        self.forgotten = False
-        self._steps: dict[type[Effect], Callable[[Any], None]] = {
+        self._steps = {
             effects.SealObject: self._seal,
             effects.SendRestore: self._send_restore,
             effects.SendChunks: self._send_chunks,
@@ -115,7 +103,7 @@ class SourceDriver:
     @property
     def key(self) -> ObjectKey:
         """The object that moves."""
-        return self._held.key
+        return self.held.key
 
     @property
     def sealed_ns(self) -> int:
@@ -125,7 +113,7 @@ class SourceDriver:
     @property
     def payload_octets(self) -> int:
         """Octets of the payload that is kept in memory, 0 once it is released (R4.4.3)."""
-        return sum(map(len, self._chunks))
+        return self.payload.octets
 
     def begin(self, link: Link) -> None:
         """Everything was checked: start the machine on this connection."""
@@ -139,63 +127,15 @@ class SourceDriver:
                 self._chunk_limit = min(self._chunk_limit, budget)
         self.handle(events.RelocationStarted(link.connection_id))
 
-    def handle(self, event: Event) -> None:
-        """Give the machine one event and carry out what it says, in order."""
-        if self.forgotten:
-            return
-        phase = self.machine.phase
-        try:
-            steps = self.machine.handle(event, self._node.loop.time())
-        except IllegalTransition as bug:  # a bug of ours: told with its story, and nobody waits for its end
-            self._node.log("illegal_transition", "error", story=bug.message)
-            if not self.outcome.done():
-                self.outcome.set_result(
-                    MoveResult("in_doubt", "RelocationFailed", bug.message.splitlines()[0])
-                )
-            return
-        for effect in steps:
-            self._steps[type(effect)](effect)
-        if self.machine.phase != phase:
-            self._node.log(
-                "relocation_phase",
-                "debug",
-                object_id=describe_key(self._held.key),
-                relocation_id=relocation_name(self.plan.identity.relocation_id),
-                phase=str(self.machine.phase),
-            )
+    def _broken(self, bug: IllegalTransition) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(MoveResult("in_doubt", "RelocationFailed", bug.message.splitlines()[0]))
+
+    def _stepped(self) -> None:
         state = self.machine.state
         if isinstance(state, Abandoning) and not self.outcome.done():
             # It can only fail now, and the turn that is awaited may take any time: nobody waits for that.
             self._report(effects.ReportOutcome(Outcome.FAILED, state.reason))
-        self._arm()
-
-    def _arm(self) -> None:
-        deadline = None if self.forgotten else self.machine.deadline
-        if self._timer is not None:
-            if deadline == self._timer_at:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            self._timer_at = deadline
-            self._timer = self._node.loop.call_at(deadline, self._deadline)
-
-    def close(self) -> None:
-        """The node stops: hear and do nothing more."""
-        self.forgotten = True
-        self._arm()
-
-    def _deadline(self) -> None:
-        self._timer = None
-        self.handle(DeadlineReached())
-
-    def _ask(self, work: Awaitable[Event]) -> None:
-        """Run what waits as one task that reports exactly one event."""
-
-        async def report() -> None:
-            self.handle(await work)
-
-        self._node.start(report())
 
     # records ------------------------------------------------------------------------------------
 
@@ -206,7 +146,7 @@ class SourceDriver:
         if self._past_boundary:
             self._debt = debt
         else:
-            self._held.owe(debt, len(body), self._node.retention)
+            self.held.owe(debt, len(body), self._node.retention)
         self.handle(events.RecordArrived(body))
         debt, self._debt = self._debt, None
         if debt is not None:
@@ -227,14 +167,10 @@ class SourceDriver:
             self._link = link
             self.handle(events.LinkRestored(link.connection_id))
 
-    def _link_of(self, connection: int) -> Link | None:
-        link = self._link
-        return link if link is not None and link.connection_id == connection and not link.closing else None
-
     # seal and capture ---------------------------------------------------------------------------
 
     def _seal(self, effect: effects.SealObject) -> None:
-        node, held = self._node, self._held
+        node, held = self._node, self.held
         held.place = Place.SOURCE
         held.staging = self
         node.lanes[held.worker].flush_object(held.key)
@@ -263,31 +199,23 @@ class SourceDriver:
                 return events.CaptureRefused(error_from_fields(result.error.kind, result.error.fields))
             assert isinstance(result, Captured)
             if result.length:
-                await self._chunks_complete
+                await self.payload.whole()
         except SojournError:
             return events.WorkerLost()
         self._sealed_ns = result.sealed_ns
         return events.ObjectCaptured(
-            Manifest(result.length, len(self._chunks), result.checksum, self._node.application_version)
+            Manifest(result.length, len(self.payload.chunks), result.checksum, self._node.application_version)
         )
 
     def bulk_arrived(self, last: bool, chunk: memoryview) -> None:
         """A piece of the payload came from the worker; it is kept whole in memory (R4.2.1)."""
-        if len(chunk) or not last:
-            self._chunks.append(bytes(chunk))
-            self._node.retention.keep(len(chunk))
-        if last and not self._chunks_complete.done():
-            self._chunks_complete.set_result(None)
+        self.payload.take(last, chunk)
 
     def worker_lost(self) -> bool:
         """The worker that holds the object ended. True when the object is lost with it: the payload is not
         whole here yet (B6.6); then the end of the pool's answer tells the machine."""
         self._worker_gone = True
-        if self._chunks_complete.done():
-            return False
-        self._chunks_complete.set_exception(Unavailable("the worker ended while it captured"))
-        self._chunks_complete.exception()
-        return True
+        return self.payload.worker_lost()
 
     def authority_lost(self) -> None:
         """Another incarnation may run elsewhere: what is captured here is never opened again (B6.4)."""
@@ -306,27 +234,15 @@ class SourceDriver:
         link = self._link_of(effect.connection)
         if link is None:
             return
-        budget = self._node.coordinator.budget
-        if len(self._chunks) == 1 and budget.take(link.peer, len(self._chunks[0])):
-            self._send_chunk(link, 0, self._chunks[0])
+        if self.payload.send_at_once(link):
             self.handle(events.ChunksSent(effect.connection))
         else:
-            self._node.start(self._pace_chunks(link, self._chunks))
+            sent = self.payload.send(link, lambda: self._link_of(effect.connection) is not None)
+            self._node.start(self._chunks_sent(effect.connection, sent))
 
-    async def _pace_chunks(self, link: Link, chunks: list[bytes]) -> None:
-        budget = self._node.coordinator.budget
-        for ordinal, chunk in enumerate(chunks):
-            await budget.wait(link.peer, len(chunk))
-            if self._link_of(link.connection_id) is None or self._chunks is not chunks:
-                budget.free(link.peer, len(chunk))
-                return
-            self._send_chunk(link, ordinal, chunk)
-        self.handle(events.ChunksSent(link.connection_id))
-
-    def _send_chunk(self, link: Link, ordinal: int, chunk: bytes) -> None:
-        budget, peer, octets = self._node.coordinator.budget, link.peer, len(chunk)
-        head = self.frames.state_head(ordinal, octets)
-        link.send_contract([[head, chunk]], 0, lambda _: budget.free(peer, octets))
+    async def _chunks_sent(self, connection: int, sent: Awaitable[bool]) -> None:
+        if await sent:
+            self.handle(events.ChunksSent(connection))
 
     def _send_relay(self, effect: effects.SendRelay) -> None:
         self._relay_marks = []
@@ -340,7 +256,7 @@ class SourceDriver:
 
     def _send_cutover(self, effect: effects.SendCutover) -> None:
         self._past_boundary = True
-        self._held.settle_debts(self._node.retention)
+        self.held.settle_debts(self._node.retention)
         link = self._link_of(effect.connection)
         if link is not None:
             link.send_contract(
@@ -354,61 +270,30 @@ class SourceDriver:
             return
         paused_s = (time.monotonic_ns() - self._sealed_ns) / 1e9
         if paused_s > INTERRUPTION_WARNING_S:
-            self._node.log(
-                "interruption",
-                "warning",
-                object_id=describe_key(self._held.key),
-                relocation_id=relocation_name(self.plan.identity.relocation_id),
-                seconds=round(paused_s, 3),
-            )
+            self._log(Log("interruption", "warning", {"seconds": round(paused_s, 3)}))
         self.handle(events.CutoverSubmitted(connection))
 
     def _send_follow(self, effect: effects.SendFollow) -> None:
         for body in effect.records:
             debt, self._debt = self._debt, None
-            self._node.coordinator.following.send_followed(self._held, body, effect.run, debt)
+            self._node.coordinator.following.send_followed(self.held, body, effect.run, debt)
 
     # store --------------------------------------------------------------------------------------
 
     def _write_fence(self, effect: effects.WriteFence) -> None:
-        self._ask(self._fence())
-
-    async def _fence(self) -> Event:
-        try:
-            write = fence_unit([self._found], self.plan.identity.relocation_id)
-            result = await self._node.directory.write(write)
-        except SojournError:
-            return events.FenceUnknown()
-        return events.FenceApplied() if isinstance(result, Applied) else events.FenceConflicted()
+        fenced = write_fence(self._node.directory, self._found, self.plan.identity.relocation_id)
+        self._ask(fenced)
 
     def _read_row(self, effect: effects.ReadRow) -> None:
-        self._ask(self._row())
-
-    async def _row(self) -> Event:
-        try:
-            return events.RowRead(row_facts(await self._node.directory.read(self._held.key)))
-        except SojournError:
-            return events.RowReadFailed()
+        self._ask(read_facts(self._node.directory, self.key))
 
     def _mark_lost(self, effect: effects.MarkLost) -> None:
-        self._ask(self._lose(effect.version))
-
-    async def _lose(self, version: str) -> Event:
-        try:
-            found = await self._node.directory.read(self._held.key)
-            if found is None or found.version != version:
-                return events.LostConflicted()
-            result = await self._node.directory.write(mark_lost([found]))
-        except StoreUnknown:
-            return events.LostUnknown()
-        except SojournError:
-            return events.LostUnknown()
-        return events.LostMarked() if isinstance(result, Applied) else events.LostConflicted()
+        self._ask(lose_object(self._node.directory, self.key, effect.version))
 
     # back, or gone ------------------------------------------------------------------------------
 
     def _restore_dispatch(self, effect: effects.RestoreDispatch) -> None:
-        node, held = self._node, self._held
+        node, held = self._node, self.held
         if self._authority_gone:
             lost = self._authority_error()
             self._log(Log("authority_lost", "error", {}))
@@ -429,7 +314,7 @@ class SourceDriver:
             node.loop.call_soon(self.handle, events.DispatchRestoreFailed(error))
 
     def _authority_error(self) -> DataLost:
-        name = describe_key(self._held.key)
+        name = describe_key(self.held.key)
         return DataLost(
             f"{name} is not this node's any more: its lease was over while the object moved",
             object_id=name,
@@ -437,7 +322,7 @@ class SourceDriver:
         )
 
     def _reopen(self, records: tuple[bytes, ...]) -> None:
-        held = self._held
+        held = self.held
         held.place = Place.ACTIVE
         held.staging = None
         held.settle_debts(self._node.retention)
@@ -445,23 +330,13 @@ class SourceDriver:
 
     async def _restore_elsewhere(self, records: tuple[bytes, ...]) -> Event:
         """The worker died with the captured object: the payload is still whole here (B6.6)."""
-        node, held, plan = self._node, self._held, self.plan
+        node, held, plan = self._node, self.held, self.plan
         try:
             worker = node.creation.pick_worker()
-            answer = node.pool.call(
-                worker,
-                lambda call: Restore(
-                    call,
-                    held.key,
-                    self.number,
-                    held.kind,
-                    held.stable_type,
-                    plan.object_generation,
-                    plan.owner_generation,
-                    sum(map(len, self._chunks)),
-                ),
+            answer = self._begin_restore(
+                worker, plan.object_generation, plan.owner_generation, self.payload.octets
             )
-            for chunk in self._chunks:
+            for chunk in self.payload.chunks:
                 node.pool.send_bulk(worker, self.number, False, chunk)
             node.pool.send_bulk(worker, self.number, True, b"")
             result = await answer
@@ -502,24 +377,23 @@ class SourceDriver:
         """The captured work's permits go back with the instance (see `DropObject`)."""
         lane = self._node.lanes.get(self._worker)
         if lane is not None:
-            lane.forget_object(self._held.key)
+            lane.forget_object(self.held.key)
 
     def _release_payload(self, effect: effects.ReleasePayload) -> None:
         self._relay_marks = []
-        self._node.retention.free(sum(map(len, self._chunks)))
-        self._chunks = []
+        self.payload.release()
 
     def _drop_object(self, effect: effects.DropObject) -> None:
-        node, held = self._node, self._held
+        node, held = self._node, self.held
         if not self._worker_gone:
             node.pool.control(self._worker, DropObject(held.key, effect.reason, self.number))
             node.count_object(self._worker, -1)
         held.worker = -1
 
     def _install_follow(self, effect: effects.InstallFollowRoute) -> None:
-        self._held.settle_debts(self._node.retention)
+        self.held.settle_debts(self._node.retention)
         self._node.coordinator.following.install(
-            self._held, effect.run, effect.owner_generation, self.plan.target
+            self.held, effect.run, effect.owner_generation, self.plan.target
         )
 
     def _send_withdrawn(self, effect: effects.SendWithdrawn) -> None:
@@ -529,25 +403,13 @@ class SourceDriver:
             link.send_control(mesh.Withdrawn(high, low, self.plan.identity.attempt))
 
     def _remove_follow(self, effect: effects.RemoveFollowRoute) -> None:
-        self._held.settle_debts(self._node.retention)
+        self.held.settle_debts(self._node.retention)
         objects = self._node.router.objects
-        if objects.get(self._held.key) is self._held:
-            del objects[self._held.key]
+        if objects.get(self.held.key) is self.held:
+            del objects[self.held.key]
 
     def _fail_held(self, effect: effects.FailHeld) -> None:
-        kind = ERROR_KINDS.get(effect.kind, InternalFailure)
-        name = describe_key(self._held.key)
-        for body in effect.records:
-            self._node.fail_record(
-                body,
-                parse_record_header(body),
-                kind(
-                    f"{name} could not take the message: its relocation ended ({self.machine.phase})",
-                    object_id=name,
-                    phase=self.machine.phase,
-                    applied="no",
-                ),
-            )
+        self._fail_records(effect.records, effect.kind, f"its relocation ended ({self.machine.phase})")
 
     def _report(self, effect: effects.ReportOutcome) -> None:
         if self.outcome.done():
@@ -557,7 +419,7 @@ class SourceDriver:
             result = MoveResult("moved", target=target)
         else:
             word = "failed" if effect.outcome is Outcome.FAILED else "in_doubt"
-            result = MoveResult(word, _reason(effect.reason), str(effect.reason), target)
+            result = MoveResult(word, failure_reason(effect.reason), str(effect.reason), target)
         self.outcome.set_result(result)
 
     def _forget(self, effect: effects.ForgetHandoff) -> None:
@@ -565,36 +427,3 @@ class SourceDriver:
         self._release_payload(effects.ReleasePayload())  # what a worker that ended had captured in part
         self._arm()
         self._node.coordinator.source_forgotten(self)
-
-    def _log(self, effect: Log) -> None:
-        fields = {name: value for name, value in effect.fields.items() if name != "relocation_id"}
-        self._node.log(
-            effect.name,
-            effect.level,
-            object_id=describe_key(self._held.key),
-            relocation_id=relocation_name(self.plan.identity.relocation_id),
-            **fields,
-        )
-
-
-def _reason(reason: Any) -> str:
-    """The B10.2 reason a failed move counts as."""
-    if isinstance(reason, SojournError):
-        if reason.phase == "RelocationDisabled":
-            return "RelocationDisabled"
-        if reason.phase == "capture" or reason.kind in ("NotConfigured", "TypeMismatch"):
-            return "StateIncompatible"
-        if reason.kind == "DeadlineExceeded":
-            return "DeadlineExceeded"
-        return "StoreUnavailable" if reason.kind == "StoreUnavailable" else "RelocationFailed"
-    return "DeadlineExceeded" if "deadline" in str(reason) else "RelocationFailed"
-
-
-def relocation_name(relocation: tuple[int, int]) -> str:
-    """A RelocationId as logs show it."""
-    return f"{relocation[0]:016x}{relocation[1]:016x}"
-
-
-def is_follow(body: bytes) -> bool:
-    """Whether a record frame is a Message Follow frame."""
-    return bool(body[1] & FLAG_FOLLOW)

@@ -7,28 +7,30 @@ it is staged. Every rule of order and recovery is the machine's (`sojourn.handof
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 import crc32c
-from sojourn.control import DropObject, Opened, OpenObject, Restore, Restored
-from sojourn.errors import ERROR_KINDS, InternalFailure, SojournError, error_from_fields
+from sojourn.control import DropObject, Opened, OpenObject, Restored
+from sojourn.errors import InternalFailure, SojournError, error_from_fields
 from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
-from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log
+from sojourn.handoff.machine import Event, Log
 from sojourn.handoff.target import TargetHandoff, TargetPlan
 from sojourn.handoff.terms import DirectDisposal, HandoffOptions
-from sojourn.ids import NodeRun, ObjectKind, describe_key
-from sojourn.location import Applied, StoreUnavailable
-from sojourn.ownership import VersionedRow, move_unit
+from sojourn.ids import NodeRun, ObjectKind
+from sojourn.ownership import VersionedRow
 from sojourn.rows import Membership
+from sojourn.workers.assembly import Assembly
 from sojourn.workers.debt import Debt
+from sojourn.workers.handoff_driver import HandoffDriver
+from sojourn.workers.handoff_store import write_owner
 from sojourn.workers.handoff_wire import HandoffWire, row_facts
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.records import frame_of_record, frozen_record, marker_number, record_origin
 from sojourn.workers.router import lost_error
-from sojourn.workers.source_driver import SourceDriver, relocation_name
+from sojourn.workers.source_driver import SourceDriver
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["TargetDriver"]
 
 
-class TargetDriver:
+class TargetDriver(HandoffDriver[TargetHandoff]):
     """One handoff at its target."""
 
     def __init__(
@@ -48,24 +50,14 @@ class TargetDriver:
         wire: HandoffWire,
         options: HandoffOptions,
     ) -> None:
-        self._node = node
-        self.held = held
-        self.number = number
+        machine = TargetHandoff(plan, crc32c.crc32c, frozen_record, options)
+        super().__init__(node, held, number, plan.identity, wire, machine)
         self.plan = plan
-        self._wire = wire
-        self.frames = wire.frames
-        self.machine = TargetHandoff(plan, crc32c.crc32c, frozen_record, options)
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._link: Link | None = None
-        self._chunks: dict[int, bytes] = {}
-        self._checksum = 0
+        self._assembly = Assembly(node.retention)
         self._length = 0
         self._found: VersionedRow | None = None
-        self._worker = -1
         self._restoring = False
         self._counted = False
-        self._worker_gone = False
         self._answer: asyncio.Future[Any]
         self._previous: LocalObject | None = None
         self._early_markers: list[bytes] = []
@@ -73,8 +65,7 @@ class TargetDriver:
         """What came before it was decided whether the attempt may start (B8.16)."""
         self.heir: TargetDriver | None = None
         """The driver of the identity that takes this one's place (B8.16)."""
-        self.forgotten = False
-        self._steps: dict[type[Effect], Callable[[Any], None]] = {
+        self._steps = {
             effects.InstallTemporaryQueue: self._install_queue,
             effects.ReadRow: self._read_row,
             effects.StoreChunk: self._store_chunk,
@@ -107,55 +98,11 @@ class TargetDriver:
             self.handle(waiting)
 
     def handle(self, event: Event) -> None:
-        """Give the machine one event and carry out what it says, in order."""
-        if self.forgotten:
-            return
-        if self._early is not None:
+        """See `HandoffDriver`; what comes before `begin` waits for it."""
+        if self._early is not None and not self.forgotten:
             self._early.append(event)
             return
-        phase = self.machine.phase
-        try:
-            steps = self.machine.handle(event, self._node.loop.time())
-        except IllegalTransition as bug:  # a bug of ours: told with its story, and nobody waits for its end
-            self._node.log("illegal_transition", "error", story=bug.message)
-            return
-        for effect in steps:
-            self._steps[type(effect)](effect)
-        if self.machine.phase != phase:
-            self._node.log(
-                "relocation_phase",
-                "debug",
-                object_id=describe_key(self.held.key),
-                relocation_id=relocation_name(self.plan.identity.relocation_id),
-                phase=str(self.machine.phase),
-            )
-        self._arm()
-
-    def _arm(self) -> None:
-        deadline = None if self.forgotten else self.machine.deadline
-        if self._timer is not None:
-            if deadline == self._timer_at:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            self._timer_at = deadline
-            self._timer = self._node.loop.call_at(deadline, self._deadline)
-
-    def close(self) -> None:
-        """The node stops: hear and do nothing more."""
-        self.forgotten = True
-        self._arm()
-
-    def _deadline(self) -> None:
-        self._timer = None
-        self.handle(DeadlineReached())
-
-    def _ask(self, work: Awaitable[Event]) -> None:
-        async def report() -> None:
-            self.handle(await work)
-
-        self._node.start(report())
+        super().handle(event)
 
     # records ------------------------------------------------------------------------------------
 
@@ -201,10 +148,6 @@ class TargetDriver:
         """A Restore request of this identity again, perhaps on a new connection."""
         self._link = link
         self.handle(event)
-
-    def _link_of(self, connection: int) -> Link | None:
-        link = self._link
-        return link if link is not None and link.connection_id == connection and not link.closing else None
 
     def _send_ready(self, effect: effects.SendRelayReady) -> None:
         link = self._link_of(effect.connection)
@@ -274,9 +217,7 @@ class TargetDriver:
 
     def _store_chunk(self, effect: effects.StoreChunk) -> None:
         chunk = bytes(effect.data)
-        self._chunks[effect.offset] = chunk
-        self._node.retention.keep(len(chunk))
-        self._checksum = crc32c.crc32c(chunk, self._checksum)
+        self._assembly.store(effect.offset, chunk)
         if self._restoring:
             self._node.pool.send_bulk(self._worker, self.number, False, chunk)
         elif self._found is not None:
@@ -286,40 +227,26 @@ class TargetDriver:
         """Hand the payload to a worker while chunks still arrive; it builds nothing before the last frame,
         which goes out only when the whole checksum matched (R4.3.2)."""
         assert self._found is not None
-        node, held, row = self._node, self.held, self._found.row
+        node, row = self._node, self._found.row
         try:
             self._worker = node.creation.pick_worker()
         except SojournError:
             return
         self._restoring = True
-        answer = node.pool.call(
-            self._worker,
-            lambda call: Restore(
-                call,
-                held.key,
-                self.number,
-                held.kind,
-                held.stable_type,
-                row.object_generation,
-                row.owner_generation + 1,
-                self._length,
-            ),
+        answer = self._begin_restore(
+            self._worker, row.object_generation, row.owner_generation + 1, self._length
         )
-        for chunk in self._chunks.values():
+        for chunk in self._assembly.chunks():
             node.pool.send_bulk(self._worker, self.number, False, chunk)
         self._answer = answer
         answer.add_done_callback(_seen)
 
-    def _clear_chunks(self) -> None:
-        self._node.retention.free(sum(map(len, self._chunks.values())))
-        self._chunks.clear()
-
     def _compare_chunk(self, effect: effects.CompareChunk) -> None:
-        if self._chunks.get(effect.offset) != bytes(effect.data):
+        if not self._assembly.same(effect.offset, bytes(effect.data)):
             self.handle(events.ChunkDiffered())
 
     def _verify(self, effect: effects.VerifyAssembly) -> None:
-        if self._checksum == effect.checksum:
+        if self._assembly.checksum == effect.checksum:
             self.handle(events.AssemblyVerified())
         else:
             self.handle(events.AssemblyMismatched())
@@ -334,7 +261,7 @@ class TargetDriver:
             return
         self.held.worker = self._worker
         self._node.pool.send_bulk(self._worker, self.number, True, b"")
-        self._clear_chunks()
+        self._assembly.clear()
         self._ask(self._restored(self._answer))
 
     async def _restored(self, answer: Awaitable[Any]) -> Event:
@@ -361,25 +288,15 @@ class TargetDriver:
     # the owner ----------------------------------------------------------------------------------
 
     def _write_owner(self, effect: effects.WriteOwner) -> None:
-        self._ask(self._cas(effect.expected_version))
-
-    async def _cas(self, expected_version: str) -> Event:
-        """The only store write of a target (B6.5): never under a version it read itself (R4.5.1)."""
-        node = self._node
         assert self._found is not None
-        unit = VersionedRow(self._found.row, expected_version)
+        node, row = self._node, self._found.row
         memberships = None
         if self.held.kind == ObjectKind.ACTOR:
             entry = Membership(ObjectKind.ENTRY_SPOT, node.run.rid.decode("utf-8", "backslashreplace"), 1)
-            memberships = {self._found.row.object_id: entry}
-        try:
-            write = move_unit([unit], node.owner, self.plan.identity.relocation_id, memberships)
-            result = await node.directory.write(write)
-        except StoreUnavailable:
-            return events.OwnerWriteFailed()
-        except SojournError:
-            return events.OwnerWriteUnknown()
-        return events.OwnerWritten() if isinstance(result, Applied) else events.OwnerWriteConflicted()
+            memberships = {row.object_id: entry}
+        unit = VersionedRow(row, effect.expected_version)
+        relocation = self.plan.identity.relocation_id
+        self._ask(write_owner(node.directory, unit, node.owner, relocation, memberships))
 
     def _open_dispatch(self, effect: effects.OpenDispatch) -> None:
         node, held = self._node, self.held
@@ -437,7 +354,7 @@ class TargetDriver:
         if self._counted:
             self._counted = False
             node.count_object(self._worker, -1)
-        self._clear_chunks()
+        self._assembly.clear()
         held.settle_debts(self._node.retention)
         direct = list(effect.direct)
         if effect.end_work:
@@ -500,34 +417,12 @@ class TargetDriver:
                 self._node.router.to_object(current, body, header, None, self.plan.identity.source)
 
     def _fail_held(self, effect: effects.FailHeld) -> None:
-        kind = ERROR_KINDS.get(effect.kind, InternalFailure)
-        name = describe_key(self.held.key)
-        for body in effect.records:
-            self._node.fail_record(
-                body,
-                parse_record_header(body),
-                kind(
-                    f"{name} could not take the message: its relocation to this node ended",
-                    object_id=name,
-                    phase=self.machine.phase,
-                    applied="no",
-                ),
-            )
+        self._fail_records(effect.records, effect.kind, "its relocation to this node ended")
 
     def _forget(self, effect: effects.ForgetHandoff) -> None:
         self.forgotten = True
         self._arm()
         self._node.coordinator.target_forgotten(self)
-
-    def _log(self, effect: Log) -> None:
-        fields = {name: value for name, value in effect.fields.items() if name != "relocation_id"}
-        self._node.log(
-            effect.name,
-            effect.level,
-            object_id=describe_key(self.held.key),
-            relocation_id=relocation_name(self.plan.identity.relocation_id),
-            **fields,
-        )
 
 
 def _seen(answer: asyncio.Future[Any]) -> None:

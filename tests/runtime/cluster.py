@@ -10,6 +10,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -270,13 +271,16 @@ def hold_step(patch: pytest.MonkeyPatch, driver: type, name: str) -> HeldStep:
     return step
 
 
-def hold_answer(patch: pytest.MonkeyPatch, driver: type, name: str) -> HeldStep:
-    """Hold back the answer of a worker or of the store that has come, before the machine hears of it."""
+def hold_answer(patch: pytest.MonkeyPatch, driver: type | ModuleType, name: str) -> HeldStep:
+    """Hold back the answer of a worker or of the store that has come, before the machine hears of it.
+
+    `name` is a coroutine of the driver, or a coroutine function that the driver's module uses.
+    """
     step = HeldStep()
     original = getattr(driver, name)
 
-    async def held(self: Any, *arguments: Any) -> Any:
-        answer = await original(self, *arguments)
+    async def held(*arguments: Any) -> Any:
+        answer = await original(*arguments)
         step.reached.set()
         await step.released.wait()
         return answer

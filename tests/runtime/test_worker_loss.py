@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sojourn.errors import DataLost, Unavailable
 from sojourn.handoff import events
+from sojourn.workers import target_driver
 from sojourn.workers.source_driver import SourceDriver
 from sojourn.workers.target_driver import TargetDriver
 
@@ -108,15 +109,19 @@ async def test_the_target_s_worker_dies_before_it_has_restored(monkeypatch: pyte
         await serves_on(it)
 
 
-@pytest.mark.parametrize("hold", [(hold_step, "_send_ready"), (hold_answer, "_cas")], ids=["ready", "owner"])
+@pytest.mark.parametrize(
+    "hold",
+    [(hold_step, TargetDriver, "_send_ready"), (hold_answer, target_driver, "write_owner")],
+    ids=["ready", "owner"],
+)
 @pytest.mark.parametrize("moment", ["worker_lost", "was replaced"])
 async def test_the_target_s_worker_dies_with_the_staged_object(
-    monkeypatch: pytest.MonkeyPatch, hold: tuple[Any, str], moment: str
+    monkeypatch: pytest.MonkeyPatch, hold: tuple[Any, Any, str], moment: str
 ) -> None:
     """From relay-ready on the target becomes the owner all the same, and says that the object is lost."""
     async with cluster(nodes=2) as it:
         player = await it.client.create(Player, "p", 3, at="n0")
-        step = hold[0](monkeypatch, TargetDriver, hold[1])
+        step = hold[0](monkeypatch, *hold[1:])
         moving = asyncio.ensure_future(player.relocate("n1"))
         await step.wait()
         queued = asyncio.ensure_future(outcome(player.request(Player.hit, 1)))

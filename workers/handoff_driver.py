@@ -1,0 +1,173 @@
+"""What the drivers of both sides of a handoff share: the machine, its timer, its waiting tasks, its log.
+
+Owns how effects are carried out, in order and without an `await` between `handle` and its effects. It must
+not know which side it drives; every rule of order and recovery is the machine's (`sojourn.handoff`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from sojourn.control import Restore
+from sojourn.errors import ERROR_KINDS, InternalFailure
+from sojourn.frames import parse_record_header
+from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log, Machine
+from sojourn.handoff.terms import HandoffIdentity
+from sojourn.ids import describe_key
+from sojourn.workers.handoff_wire import HandoffWire
+from sojourn.workers.link import Link
+from sojourn.workers.objects import LocalObject
+
+if TYPE_CHECKING:
+    from sojourn.workers.supervisor import Supervisor
+
+__all__ = ["HandoffDriver", "relocation_name"]
+
+
+MachineT = TypeVar("MachineT", bound=Machine)
+
+
+class HandoffDriver(Generic[MachineT]):
+    """One handoff at one of its two nodes. A subclass says in `_steps` what carries out each effect.
+
+    Attributes:
+        machine: decides; never touched by anything but `handle`.
+        held: the object, as this node knows it.
+        number: the handoff's number between this supervisor and its workers.
+        frames: the attempt's frames on the link, as far as they are the same every time.
+        forgotten: nothing is left to do; whatever still comes is not heard.
+    """
+
+    def __init__(
+        self,
+        node: Supervisor,
+        held: LocalObject,
+        number: int,
+        identity: HandoffIdentity,
+        wire: HandoffWire,
+        machine: MachineT,
+    ) -> None:
+        self._node = node
+        self.machine = machine
+        self.held = held
+        self.number = number
+        self.forgotten = False
+        self._identity = identity
+        self._wire = wire
+        self.frames = wire.frames
+        self._link: Link | None = None
+        self._worker = held.worker
+        self._worker_gone = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._steps: Mapping[type[Effect], Callable[[Any], None]] = {}
+
+    # machine ------------------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> None:
+        """Give the machine one event and carry out what it says, in order."""
+        if self.forgotten:
+            return
+        machine = self.machine
+        phase = machine.phase
+        try:
+            steps = machine.handle(event, self._node.loop.time())
+        except IllegalTransition as bug:  # a bug of ours: told with its story, and nobody waits for its end
+            self._node.log("illegal_transition", "error", story=bug.message)
+            self._broken(bug)
+            return
+        for effect in steps:
+            self._steps[type(effect)](effect)
+        if machine.phase != phase:
+            self._log(Log("relocation_phase", "debug", {"phase": str(machine.phase)}))
+        self._stepped()
+        self._arm()
+
+    def _broken(self, bug: IllegalTransition) -> None:
+        """The machine met what its table does not list; it is given nothing that depends on this event."""
+
+    def _stepped(self) -> None:
+        """Every effect of one event was carried out."""
+
+    def _arm(self) -> None:
+        deadline = None if self.forgotten else self.machine.deadline
+        if self._timer is not None:
+            if deadline == self._timer_at:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer_at = deadline
+            self._timer = self._node.loop.call_at(deadline, self._deadline)
+
+    def _deadline(self) -> None:
+        self._timer = None
+        self.handle(DeadlineReached())
+
+    def close(self) -> None:
+        """The node stops: hear and do nothing more."""
+        self.forgotten = True
+        self._arm()
+
+    def _ask(self, work: Awaitable[Event]) -> None:
+        """Run what waits as one task that reports exactly one event."""
+
+        async def report() -> None:
+            self.handle(await work)
+
+        self._node.start(report())
+
+    # shared steps -------------------------------------------------------------------------------
+
+    def _link_of(self, connection: int) -> Link | None:
+        """The link the machine means, if it still stands."""
+        link = self._link
+        return link if link is not None and link.connection_id == connection and not link.closing else None
+
+    def _begin_restore(
+        self, worker: int, object_generation: int, owner_generation: int, octets: int
+    ) -> asyncio.Future[Any]:
+        """Have a worker build the object from the payload that follows; ends as `Restored`."""
+        held = self.held
+        return self._node.pool.call(
+            worker,
+            lambda call: Restore(
+                call,
+                held.key,
+                self.number,
+                held.kind,
+                held.stable_type,
+                object_generation,
+                owner_generation,
+                octets,
+            ),
+        )
+
+    def _fail_records(self, records: Iterable[bytes], kind: str, why: str) -> None:
+        """Answer what nobody handled with a typed error; `why` says what became of the relocation."""
+        name = describe_key(self.held.key)
+        for body in records:
+            error = ERROR_KINDS.get(kind, InternalFailure)(
+                f"{name} could not take the message: {why}",
+                object_id=name,
+                phase=self.machine.phase,
+                applied="no",
+            )
+            self._node.fail_record(body, parse_record_header(body), error)
+
+    def _log(self, effect: Log) -> None:
+        fields = {name: value for name, value in effect.fields.items() if name != "relocation_id"}
+        self._node.log(
+            effect.name,
+            effect.level,
+            object_id=describe_key(self.held.key),
+            relocation_id=relocation_name(self._identity.relocation_id),
+            **fields,
+        )
+
+
+def relocation_name(relocation: tuple[int, int]) -> str:
+    """A RelocationId as logs show it."""
+    return f"{relocation[0]:016x}{relocation[1]:016x}"
