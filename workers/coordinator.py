@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sojourn import mesh
-from sojourn.control import Opened
 from sojourn.errors import InvalidOperation, ProtocolError, SojournError, Unavailable
 from sojourn.frames import parse_record_header
 from sojourn.handoff import events
-from sojourn.handoff.rivals import holds_object, judge_rivals
 from sojourn.handoff.source import SourcePlan
 from sojourn.handoff.target import TargetPlan
-from sojourn.handoff.terms import FAILURE_REQUEST, HandoffIdentity, HandoffOptions, stale_failure
+from sojourn.handoff.terms import FAILURE_REQUEST, HandoffIdentity, HandoffOptions
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.location import StoreUnavailable
 from sojourn.placement import PlacementQuery, choose_node
@@ -39,8 +36,10 @@ from sojourn.wire import (
 )
 from sojourn.workers.budget import Budget
 from sojourn.workers.following import Following
-from sojourn.workers.handoff_wire import HandoffWire, identity_of, manifest_of, object_key_of, row_facts
+from sojourn.workers.handoff_times import HandoffTimes
+from sojourn.workers.handoff_wire import HandoffWire, identity_of, manifest_of, object_key_of
 from sojourn.workers.host_move import MoveResult
+from sojourn.workers.intake import Intake
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import is_follow
@@ -59,9 +58,6 @@ NOT_HERE = "not here"
 _COMMAND_AT = 3
 _RELOCATION_AT = 5
 """Where the command id and the RelocationId stand in a frame (`docs/reference/wire.md`)."""
-
-TIMES_WAIT_S = 0.25
-"""How long a finished move waits for the target's figures (B10.7) before it is reported without them."""
 
 
 class Coordinator:
@@ -87,7 +83,8 @@ class Coordinator:
         """Sources likewise."""
         self._numbers: dict[int, SourceDriver] = {}
         self._next_number = 1
-        self._times: dict[tuple[int, int], asyncio.Future[mesh.HandoffTimes]] = {}
+        self.times = HandoffTimes(node)
+        self.intake = Intake(node)
         self._moving: dict[ObjectKey, asyncio.Task[MoveResult]] = {}
 
     # starting a move ----------------------------------------------------------------------------
@@ -169,7 +166,7 @@ class Coordinator:
         driver.begin(link)
         result = await driver.outcome
         node.count(f"relocations_{result.outcome}")
-        return await self._with_times(driver, result)
+        return await self.times.added(driver, result)
 
     def _choose(self, held: LocalObject, to: bytes | None, version: int | None) -> NodeDescriptor:
         node = self._node
@@ -272,43 +269,6 @@ class Coordinator:
         """Octets of captured payloads that this node keeps as a source (R4.4.3)."""
         return sum(driver.payload_octets for driver in self.sources.values())
 
-    async def _with_times(self, driver: SourceDriver, result: MoveResult) -> MoveResult:
-        """Add the interruption to the result of a move, if the target's figures come in time."""
-        if result.outcome != "moved" or not driver.sealed_ns:
-            return result
-        relocation = driver.plan.identity.relocation_id
-        future = self._times.setdefault(relocation, self._node.loop.create_future())
-        try:
-            async with asyncio.timeout(TIMES_WAIT_S):
-                times = await future
-        except TimeoutError:
-            return result
-        finally:
-            self._times.pop(relocation, None)
-        ended_ns = times.first_turn_ns or times.opened_ns
-        return MoveResult(
-            result.outcome, result.reason, result.detail, result.target, max(0, ended_ns - driver.sealed_ns)
-        )
-
-    def times_arrived(self, message: mesh.HandoffTimes) -> None:
-        """The target's figures of one move."""
-        relocation = (message.relocation_high, message.relocation_low)
-        future = self._times.setdefault(relocation, self._node.loop.create_future())
-        if not future.done():
-            future.set_result(message)
-            self._node.loop.call_later(60.0, self._times.pop, relocation, None)
-
-    def tell_times(self, driver: TargetDriver, opened: Opened) -> None:
-        """Send the figures of a move to its source."""
-        identity = driver.plan.identity
-        link = self._node.links.get(identity.source)
-        if link is not None:
-            high, low = identity.relocation_id
-            link.send_control(mesh.HandoffTimes(high, low, time.monotonic_ns(), opened.first_turn_ns))
-
-    def first_turn(self, opened: Opened) -> None:
-        """A figure that came without a call."""
-
     # frames from links --------------------------------------------------------------------------
 
     def contract_arrived(self, link: Link, parts: Sequence[Piece], deadline_ms: int) -> None:
@@ -402,76 +362,7 @@ class Coordinator:
         driver = TargetDriver(node, held, self._number(), plan, wire, self.options)
         self.targets[identity] = driver
         self._relays[_relocation_bytes(identity)] = driver
-        refusal = self._refusal(link, command, deadline_ms)
-        if refusal is not None:
-            node.log("restore_refused", "info", object_id=describe_key(key), reason=refusal)
-            refused = events.RestoreRefused(FAILURE_REQUEST, link.connection_id)
-            driver.begin(link, refused, command.payload_total_length)
-            return
-        older = self._rival(key, driver)
-        if older is None:
-            current = node.router.objects.get(key)
-            if current is not None and current.place is Place.ACTIVE:
-                stale = events.RestoreRefused(stale_failure(key), link.connection_id)
-                driver.begin(link, stale, command.payload_total_length)
-                return
-            driver.begin(link, event, command.payload_total_length)
-        else:
-            node.start(self._settle_rivals(older, driver, link, event, command.payload_total_length))
-
-    def _refusal(self, link: Link, command: RelocationPrepare, deadline_ms: int) -> str | None:
-        """Version and run are checked again at Restore (B8.1)."""
-        node = self._node
-        if NodeRun(command.target.node_rid, command.target.node_generation) != node.run:
-            return "the request is for another run"
-        if not deadline_ms:
-            return "the request carries no deadline"
-        if not node.admission_open():
-            return "this node's lease is not confirmed"
-        descriptor = node.descriptor()
-        if not node.takes_new_objects:
-            return f"this node is {descriptor.state.value}"
-        if command.application_version != node.application_version:
-            return (
-                f"this node runs application version {node.application_version}, "
-                f"not {command.application_version}"
-            )
-        return None
-
-    def _rival(self, key: ObjectKey, newcomer: TargetDriver) -> TargetDriver | None:
-        """The attempt that has its temporary queue for this object registered here (B8.16)."""
-        held = self._node.router.objects.get(key)
-        staging = None if held is None else held.staging
-        if isinstance(staging, TargetDriver) and staging is not newcomer and holds_object(staging.machine):
-            return staging
-        return None
-
-    async def _settle_rivals(
-        self,
-        older: TargetDriver,
-        newcomer: TargetDriver,
-        link: Link,
-        event: events.RestoreRequested,
-        length: int,
-    ) -> None:
-        """Two identities for one object here: the row says which lives (B8.16)."""
-        key = older.plan.key
-        try:
-            row = row_facts(await self._node.directory.read(key))
-        except SojournError:
-            newcomer.begin(link, events.RestoreRefused(FAILURE_REQUEST, link.connection_id), length)
-            return
-        if not holds_object(older.machine):
-            newcomer.begin(link, event, length)
-            return
-        verdict = judge_rivals(row, older.machine, newcomer.plan.identity)
-        if verdict.newcomer_lives:
-            newcomer.begin(link, event, length)
-        else:
-            newcomer.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id), length)
-        if not verdict.older_lives:
-            older.heir = newcomer if verdict.newcomer_lives else None
-            older.handle(events.RivalPreferred())
+        self.intake.begin(driver, link, command, deadline_ms)
 
     def withdrawn(self, message: mesh.Withdrawn) -> None:
         """A source says that it fenced an attempt (B6.7)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from sojourn import frames, mesh
@@ -22,7 +22,6 @@ from sojourn.control import (
     ForgetRequest,
     Grant,
     ObjectGone,
-    Opened,
     RegistryEntry,
     Welcome,
     WorkerReady,
@@ -32,7 +31,6 @@ from sojourn.errors import DataLost, SojournError, Unavailable, error_from_field
 from sojourn.frames import RecordHeader
 from sojourn.handshake_octets import PeerRole
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
-from sojourn.options import Options
 from sojourn.rows import HostState, NodeDescriptor, RowState, TypeSupport
 from sojourn.workers.coordinator import Coordinator
 from sojourn.workers.creation import Creation
@@ -46,74 +44,12 @@ from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.operations import Operations
 from sojourn.workers.peer_calls import error_body
 from sojourn.workers.pool import PoolEvents, WorkerPool
-from sojourn.workers.program import ProgramReference
 from sojourn.workers.stream import Piece
+from sojourn.workers.supervisor_config import SupervisorConfig
+from sojourn.workers.worker_credit import WorkerCreditor
 from sojourn.workers.worker_run import WorkerPlan
 
-__all__ = ["Supervisor", "SupervisorConfig"]
-
-
-class SupervisorConfig(Protocol):
-    """What a supervisor is started with.
-
-    Attributes:
-        rid: the node's RID as text.
-        host, port: where it listens for peers; port 0 = any free one.
-        advertise: `host:port` that peers dial; empty = where it listens.
-        options: every setting; store address and secret are among them.
-        program: where its workers find the application.
-        workers: worker processes, 1 to 1024.
-        weight: share of placements, 0 = none (B8.1).
-        wave: maintenance wave, empty = none.
-    """
-
-    @property
-    def rid(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def advertise(self) -> str: ...
-    @property
-    def options(self) -> Options: ...
-    @property
-    def program(self) -> ProgramReference: ...
-    @property
-    def workers(self) -> int: ...
-    @property
-    def weight(self) -> int: ...
-    @property
-    def wave(self) -> str: ...
-
-
-class WorkerCreditor:
-    """Gives a worker its outbound credit back, one message per loop turn (B5.1)."""
-
-    __slots__ = ("_ended", "_octets", "_records", "_supervisor", "_worker")
-
-    def __init__(self, supervisor: Supervisor, worker: int) -> None:
-        self._supervisor = supervisor
-        self._worker = worker
-        self._records = 0
-        self._octets = 0
-        self._ended = False
-
-    def end(self) -> None:
-        """The worker ended: its credit is no other worker's."""
-        self._ended = True
-
-    def give_back(self, records: int, octets: int) -> None:
-        """See `Creditor`."""
-        if not self._records:
-            self._supervisor.loop.call_soon(self._flush)
-        self._records += records
-        self._octets += octets
-
-    def _flush(self) -> None:
-        if not self._ended:
-            self._supervisor.pool.control(self._worker, Grant(self._records, self._octets))
-        self._records = self._octets = 0
+__all__ = ["Supervisor"]
 
 
 class Supervisor(Member):
@@ -298,8 +234,6 @@ class Supervisor(Member):
             self.senders.outstanding.pop(message.reply_route, None)
         elif isinstance(message, CallNode):
             self.start(self._serve_worker(worker, message))
-        elif isinstance(message, Opened):
-            self.coordinator.first_turn(message)
         elif isinstance(message, ObjectGone):
             held = self.router.objects.get(message.key)
             if held is not None and held.worker == worker and held.place is Place.ACTIVE:
@@ -484,7 +418,7 @@ class Supervisor(Member):
     def on_control(self, link: Link, message: mesh.MeshControl) -> None:
         """A control message from a peer."""
         if isinstance(message, mesh.HandoffTimes):
-            self.coordinator.times_arrived(message)
+            self.coordinator.times.arrived(message)
         elif isinstance(message, mesh.Withdrawn):
             self.coordinator.withdrawn(message)
         else:

@@ -342,7 +342,7 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         except SojournError as error:
             return events.DispatchOpenFailed(error)
         if isinstance(opened, Opened):
-            self._node.coordinator.tell_times(self, opened)
+            self._node.coordinator.times.tell(self, opened)
         return events.DispatchOpened()
 
     # removal ------------------------------------------------------------------------------------

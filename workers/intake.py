@@ -1,0 +1,105 @@
+"""Whether this node takes in an object that another node offers: the checks before a target's machine starts.
+
+Owns refusals for what this node is (B8.1), for an object it already owns, and the choice between two
+identities for one object (B8.16). It keeps nothing; which attempts there are is the coordinator's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.errors import SojournError
+from sojourn.handoff import events
+from sojourn.handoff.rivals import holds_object, judge_rivals
+from sojourn.handoff.terms import FAILURE_REQUEST, stale_failure
+from sojourn.ids import NodeRun, ObjectKey, describe_key
+from sojourn.wire import RelocationPrepare
+from sojourn.workers.handoff_wire import manifest_of, row_facts
+from sojourn.workers.link import Link
+from sojourn.workers.objects import Place
+from sojourn.workers.target_driver import TargetDriver
+
+if TYPE_CHECKING:
+    from sojourn.workers.supervisor import Supervisor
+
+__all__ = ["Intake"]
+
+
+class Intake:
+    """See the module text."""
+
+    def __init__(self, node: Supervisor) -> None:
+        self._node = node
+
+    def begin(self, driver: TargetDriver, link: Link, command: RelocationPrepare, deadline_ms: int) -> None:
+        """Give a new identity's driver its first event: to restore the object, or to refuse it."""
+        node, key, length = self._node, driver.plan.key, command.payload_total_length
+        event = events.RestoreRequested(manifest_of(command), link.connection_id)
+        refusal = self._refusal(command, deadline_ms)
+        if refusal is not None:
+            node.log("restore_refused", "info", object_id=describe_key(key), reason=refusal)
+            driver.begin(link, events.RestoreRefused(FAILURE_REQUEST, link.connection_id), length)
+            return
+        older = self._rival(key, driver)
+        if older is not None:
+            node.start(self._settle_rivals(older, driver, link, event, length))
+            return
+        current = node.router.objects.get(key)
+        if current is not None and current.place is Place.ACTIVE:
+            driver.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id), length)
+            return
+        driver.begin(link, event, length)
+
+    def _refusal(self, command: RelocationPrepare, deadline_ms: int) -> str | None:
+        """Version and run are checked again at Restore (B8.1)."""
+        node = self._node
+        if NodeRun(command.target.node_rid, command.target.node_generation) != node.run:
+            return "the request is for another run"
+        if not deadline_ms:
+            return "the request carries no deadline"
+        if not node.admission_open():
+            return "this node's lease is not confirmed"
+        descriptor = node.descriptor()
+        if not node.takes_new_objects:
+            return f"this node is {descriptor.state.value}"
+        if command.application_version != node.application_version:
+            return (
+                f"this node runs application version {node.application_version}, "
+                f"not {command.application_version}"
+            )
+        return None
+
+    def _rival(self, key: ObjectKey, newcomer: TargetDriver) -> TargetDriver | None:
+        """The attempt that has its temporary queue for this object registered here (B8.16)."""
+        held = self._node.router.objects.get(key)
+        staging = None if held is None else held.staging
+        if isinstance(staging, TargetDriver) and staging is not newcomer and holds_object(staging.machine):
+            return staging
+        return None
+
+    async def _settle_rivals(
+        self,
+        older: TargetDriver,
+        newcomer: TargetDriver,
+        link: Link,
+        event: events.RestoreRequested,
+        length: int,
+    ) -> None:
+        """Two identities for one object here: the row says which lives (B8.16)."""
+        key = older.plan.key
+        try:
+            row = row_facts(await self._node.directory.read(key))
+        except SojournError:
+            newcomer.begin(link, events.RestoreRefused(FAILURE_REQUEST, link.connection_id), length)
+            return
+        if not holds_object(older.machine):
+            newcomer.begin(link, event, length)
+            return
+        verdict = judge_rivals(row, older.machine, newcomer.plan.identity)
+        if verdict.newcomer_lives:
+            newcomer.begin(link, event, length)
+        else:
+            newcomer.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id), length)
+        if not verdict.older_lives:
+            older.heir = newcomer if verdict.newcomer_lives else None
+            older.handle(events.RivalPreferred())
