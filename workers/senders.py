@@ -17,6 +17,7 @@ from sojourn.frames import (
     FLAG_ACTIVATE,
     FLAG_COMPLETE,
     FLAG_FOLLOW,
+    FLAG_INTENT,
     FLAG_MARKER,
     FLAG_REQUEST,
     RecordHeader,
@@ -99,7 +100,8 @@ class PathEntry:
     def __init__(self, key: ObjectKey, header: RecordHeader | None, path: machine.SenderPath | None) -> None:
         self.key = key
         self.header = header
-        """Header of the last record that needed a look-up: its kind, type and intent steer the look-up."""
+        """Header of the record that steers the look-up by its kind, type and intent: the last one that needed
+        it, and of those that wait together rather one with instance intent."""
         self.route: Route | None = None
         self.path = path
         self.timer: asyncio.TimerHandle | None = None
@@ -160,7 +162,7 @@ class SenderPaths:
     def hold(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """Let a record that came here wait behind this node's own marker."""
         entry = self._entries[header.key]
-        entry.header = header
+        self._steer(entry, header)
         self._handle(entry, machine.RecordSubmitted((body, header, debt)))
 
     # records ------------------------------------------------------------------------------------
@@ -176,8 +178,16 @@ class SenderPaths:
                 self._send(entry, route, body, header, debt)
                 return
             self._handle(entry, machine.RouteExpired(route.learned_at + self._cache_age_s))
-        entry.header = header
+        self._steer(entry, header)
         self._handle(entry, machine.RecordSubmitted((body, header, debt)))
+
+    def _steer(self, entry: PathEntry, header: RecordHeader) -> None:
+        """A record needs a look-up. One that would have a missing Instance Spot made is not forgotten for
+        another that waits behind it and would not."""
+        known = entry.header
+        wanted = known is not None and known.flags & FLAG_INTENT and not header.flags & FLAG_INTENT
+        if not (wanted and self.busy(entry.key)):
+            entry.header = header
 
     def _enter(self, key: ObjectKey, header: RecordHeader | None) -> PathEntry:
         entry = self._entries[key] = PathEntry(key, header, self._new_path())
@@ -249,7 +259,7 @@ class SenderPaths:
             self._handle(entry, machine.PathTaken(_named(entry.route)))
         current = self._current(entry)
         if current is None:
-            entry.header = header
+            self._steer(entry, header)
             self._handle(entry, machine.RecordSubmitted((body, header, debt)))
         else:
             route = entry.route
@@ -274,14 +284,19 @@ class SenderPaths:
 
     async def _look_up(self, entry: PathEntry) -> None:
         """Find the route and the link to it; what waited goes on in order, or fails with the reason."""
-        if entry.header is None:  # nobody waits for it
+        header = entry.header
+        if header is None:  # nobody waits for it
             self._handle(entry, machine.RouteRefused(_cut_off(entry.key)))
             return
         try:
-            route = await self._exits.resolve(entry.key, entry.header)
+            route = await self._exits.resolve(entry.key, header)
             if route.run != self._exits.run:
                 await self._exits.connect(route.run)
         except SojournError as error:
+            later = entry.header
+            if later is not None and later.flags & FLAG_INTENT and not header.flags & FLAG_INTENT:
+                self._exits.start(self._look_up(entry))  # what came meanwhile would have it made
+                return
             self._handle(entry, machine.RouteRefused(error))
             return
         self._learn(entry, route)
