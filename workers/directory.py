@@ -7,7 +7,7 @@ lost. Which write changes what is decided by `sojourn.ownership`; moves are writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from sojourn.control import RegistryEntry
@@ -23,6 +23,7 @@ from sojourn.ownership import (
     reserve_generations,
 )
 from sojourn.rows import (
+    AUTHORITY_PREFIX,
     COUNTER_KEY,
     AuthorityRow,
     Membership,
@@ -38,6 +39,11 @@ __all__ = ["CreatedRow", "Directory", "OwnedElsewhere"]
 
 CREATE_ATTEMPTS = 8
 """How often a creation that keeps meeting other writers is tried again before it ends as Unavailable."""
+
+
+READ_SINGLY_MAX = 64
+"""So many rows are read one by one, at the same time; more are looked for by a scan."""
+SCAN_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,31 @@ class Directory:
         if not isinstance(found, Found):
             return None
         return VersionedRow(decode_authority(found.value), found.version)
+
+    async def read_many(self, keys: Collection[ObjectKey]) -> dict[ObjectKey, VersionedRow | None]:
+        """The rows of many objects, in as few calls as the store allows: what a whole node holds (B6.4).
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        wanted = {authority_row_key(key): key for key in keys}
+        found: dict[ObjectKey, VersionedRow | None] = {}
+        cursor: str | None = None
+        while len(wanted) > READ_SINGLY_MAX:
+            page = await self._store.scan(AUTHORITY_PREFIX, cursor, SCAN_ROWS)
+            for row in page.rows:
+                key = wanted.pop(row.key, None)
+                if key is not None:
+                    found[key] = VersionedRow(decode_authority(row.value), row.version)
+            cursor = page.cursor
+            if cursor is None:
+                break
+        # A row that no page showed may have been written while the scan went on.
+        left = list(wanted.values())
+        for start in range(0, len(left), READ_SINGLY_MAX):
+            some = left[start : start + READ_SINGLY_MAX]
+            found.update(zip(some, await asyncio.gather(*map(self.read, some)), strict=True))
+        return found
 
     async def owner_of(self, key: ObjectKey) -> OwnedElsewhere | None:
         """Which run the row names, or None when there is no row."""

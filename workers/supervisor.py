@@ -179,10 +179,12 @@ class Supervisor(Member):
 
     async def recheck_objects(self) -> None:
         """The lease had expired: objects whose row changed meanwhile are dropped (B6.4)."""
-        for held in list(self.router.objects.values()):
-            if held.place not in (Place.ACTIVE, Place.SOURCE):
-                continue
-            found = await self.directory.read(held.key)
+        here = [held for held in self.router.objects.values() if held.place in (Place.ACTIVE, Place.SOURCE)]
+        rows = await self.directory.read_many([held.key for held in here])
+        for held in here:
+            if self.router.objects.get(held.key) is not held:
+                continue  # it ended meanwhile
+            found = rows[held.key]
             row = None if found is None else found.row
             gone = (
                 row is None or row.object_generation != held.object_generation or row.state is RowState.LOST

@@ -8,7 +8,7 @@ import pytest
 from sojourn.control import RegistryEntry
 from sojourn.errors import Unavailable
 from sojourn.ids import NodeRun, ObjectKind, spot_key
-from sojourn.location import Condition, Delete, Mutation, StoreUnknown, WriteResult
+from sojourn.location import Condition, Delete, Mutation, ReadResult, ScanPage, StoreUnknown, WriteResult
 from sojourn.ownership import put_lease
 from sojourn.rows import NodeDescriptor, Owner, OwnerLease, authority_row_key
 from sojourn.store.memory import MemoryLocationStore, MemoryRows
@@ -160,3 +160,44 @@ async def test_without_a_lease_of_its_own_a_run_changes_nothing() -> None:
     with pytest.raises(Unavailable):
         await pair.a.directory.create(KEY, ENTRY)
     assert await pair.b.directory.owner_of(KEY) is None
+
+
+class CountingStore(MemoryLocationStore):
+    """Counts calls, and shows the first pages without the rows that it hides."""
+
+    def __init__(self, rows: MemoryRows) -> None:
+        super().__init__(rows)
+        self.reads = self.scans = 0
+        self.hidden: set[str] = set()
+
+    async def read(self, key: str) -> ReadResult:
+        self.reads += 1
+        return await super().read(key)
+
+    async def scan(self, prefix: str, cursor: str | None = None, limit: int = 1000) -> ScanPage:
+        self.scans += 1
+        page = await super().scan(prefix, cursor, limit)
+        shown = tuple(row for row in page.rows if row.key not in self.hidden)
+        return ScanPage(shown, page.cursor, page.store_now_ms)
+
+
+async def test_many_rows_are_read_in_few_calls() -> None:
+    """What a node rechecks after its lease was over (B6.4): not one call for each object."""
+    node = Node(MemoryRows(), "n", set())
+    await node.take_lease()
+    keys = [spot_key(f"s{number:04}") for number in range(1500)]
+    for key in keys:
+        await node.directory.create(key, ENTRY)
+    store = CountingStore(node.store._open())
+    directory = Directory(store, lambda: node.owner, lambda run: True, lambda: True)
+    store.hidden = {authority_row_key(keys[7])}
+    missing = spot_key("nobody")
+    found = await directory.read_many([*keys[:1200], missing])
+    assert (store.reads, store.scans) == (2, 2)
+    assert found[missing] is None
+    rows = [found[key] for key in keys[:1200]]
+    assert [None if row is None else row.row.object_id for row in rows] == [
+        f"s{number:04}" for number in range(1200)
+    ]
+    few = await directory.read_many(keys[:3])
+    assert (store.reads, store.scans, len(few)) == (5, 2, 3)
