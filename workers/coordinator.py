@@ -364,10 +364,17 @@ class Coordinator:
         self._relays[_relocation_bytes(identity)] = driver
         self.intake.begin(driver, link, command, deadline_ms)
 
+    def opened_there(self, message: mesh.HandoffTimes) -> None:
+        """A target has opened an object, and sends its figures: the row can be read."""
+        source = self._asked.get(_octets_of((message.relocation_high, message.relocation_low)))
+        if source is not None:
+            source.handle(events.CommitTold())
+        self.times.arrived(message)
+
     def withdrawn(self, message: mesh.Withdrawn) -> None:
         """A source says that it fenced an attempt (B6.7)."""
         high, low = message.relocation_high, message.relocation_low
-        driver = self._relays.get(high.to_bytes(8, "big") + low.to_bytes(8, "big"))
+        driver = self._relays.get(_octets_of((high, low)))
         if driver is not None and driver.plan.identity.attempt == message.attempt:
             driver.handle(events.WithdrawnReceived())
 
@@ -443,5 +450,9 @@ def _not_here(key: ObjectKey) -> InvalidOperation:
 
 
 def _relocation_bytes(identity: HandoffIdentity) -> bytes:
-    high, low = identity.relocation_id
+    return _octets_of(identity.relocation_id)
+
+
+def _octets_of(relocation: tuple[int, int]) -> bytes:
+    high, low = relocation
     return high.to_bytes(8, "big") + low.to_bytes(8, "big")

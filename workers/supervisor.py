@@ -420,7 +420,7 @@ class Supervisor(Member):
     def on_control(self, link: Link, message: mesh.MeshControl) -> None:
         """A control message from a peer."""
         if isinstance(message, mesh.HandoffTimes):
-            self.coordinator.times.arrived(message)
+            self.coordinator.opened_there(message)
         elif isinstance(message, mesh.Withdrawn):
             self.coordinator.withdrawn(message)
         else:

@@ -28,6 +28,7 @@ __all__ = [
     "ChunkArrived",
     "ChunkDiffered",
     "ChunksSent",
+    "CommitTold",
     "CutoverArrived",
     "CutoverSubmitted",
     "DirectArrived",
@@ -236,6 +237,11 @@ class CutoverSubmitted(Event):
     """The transport has let go of the last `SendCutover` on this connection (R4.4.3)."""
 
     connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTold(Event):
+    """The target says that it has opened the object. Only a hint when to look: the row decides (B6.5)."""
 
 
 @dataclass(frozen=True, slots=True)

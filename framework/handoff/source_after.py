@@ -18,6 +18,7 @@ from sojourn.handoff.effects import (
     SendRelay,
 )
 from sojourn.handoff.events import (
+    CommitTold,
     CutoverSubmitted,
     LinkLost,
     LinkRestored,
@@ -86,22 +87,25 @@ class SourceAfter(SourceBase):
     def _submitted(self, state: CutoverSubmitting, event: CutoverSubmitted, now: float) -> None:
         assert state.batch is not None
         state.batch.handed = len(state.batch.records)
-        self._submit_ended(state, now)
+        self._submit_ended(state, now, failed=False)
 
     @on(LinkLost, CutoverSubmitting, to=(CommitAwaited, CutoverSubmitting))
     def _submit_failed(self, state: CutoverSubmitting, event: LinkLost, now: float) -> None:
         if event.connection == state.connection:
             self._take_back(state, event)
-            self._submit_ended(state, now)
+            self._submit_ended(state, now, failed=True)
 
-    def _submit_ended(self, state: CutoverSubmitting, now: float) -> None:
+    def _submit_ended(self, state: CutoverSubmitting, now: float, *, failed: bool) -> None:
         """The submit is terminal, well or badly: the source's dispatch ends for good (R4.4.3)."""
         assert state.batch is not None
         state.batch.submitting = False
         state.batch.window_until = now + self.options.cutover_wait_s
         self._do(EndDispatch())
-        self._do(ReadRow())
-        self.state = state.into(CommitAwaited)
+        self.state = awaited = state.into(CommitAwaited)
+        if failed:
+            self._do(ReadRow())
+        else:  # the target has its commit before it: a read now finds nothing, and is in its way
+            self._read_later(awaited, self._pause(0), now)
 
     @on(LinkLost, CommitAwaited, Reconciling, LostMarking, FollowOnly)
     def _cut_later(self, state: PastBoundary, event: LinkLost, now: float) -> None:
@@ -175,6 +179,11 @@ class SourceAfter(SourceBase):
         else:
             self._release(state)
             self._lose_authority(state.backlog)
+
+    @on(CommitTold, CommitAwaited)
+    def _told(self, state: CommitAwaited, event: CommitTold, now: float) -> None:
+        if state.read_at is not None:
+            self._read_now(state)
 
     @on(RowReadFailed, CommitAwaited)
     def _row_unread(self, state: CommitAwaited, event: RowReadFailed, now: float) -> None:

@@ -172,7 +172,7 @@ class SourceSessions(SourceAfter):
         if event.connection == state.connection:
             state.batch = self._batch_of(state.hold)
             submitting = state.into(CutoverSubmitting, connection=None)
-            self._submit_ended(submitting, now)
+            self._submit_ended(submitting, now, failed=True)
 
     def _batch_of(self, hold: list[Any]) -> Batch:
         records = tuple(hold)

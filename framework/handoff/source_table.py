@@ -10,6 +10,7 @@ from sojourn.handoff.events import (
     CancelRequested,
     CaptureRefused,
     ChunksSent,
+    CommitTold,
     CutoverSubmitted,
     DispatchRestored,
     DispatchRestoreFailed,
@@ -106,6 +107,7 @@ EVENTS: tuple[type[Event], ...] = (
     RowRead,
     RowReadFailed,
     CutoverSubmitted,
+    CommitTold,
     DispatchRestored,
     DispatchRestoreFailed,
     LostMarked,
@@ -162,7 +164,7 @@ _ENDED: Reasons = {
 }
 
 
-IGNORED: Ignored = {
+_IGNORED: Ignored = {
     SourceRunning: {**_NOTHING_ASKED, **_NO_TIMER},
     BoundaryAwaited: _NOTHING_ASKED,
     SessionSealing: _NOTHING_ASKED,
@@ -193,4 +195,8 @@ IGNORED: Ignored = {
     LostMarking: _CUT_OVER,
     FollowOnly: _CUT_OVER,
     SourceClosed: {**_ENDED, CutoverSubmitted: "the handoff is over"},
+}
+_NO_HINT: Reasons = {CommitTold: "only a hint when to read the row"}
+IGNORED: Ignored = {
+    state: {**_IGNORED[state], **(_NO_HINT if state is not CommitAwaited else {})} for state in STATES
 }

@@ -50,6 +50,7 @@ sequenceDiagram
     S->>T: follow frames
     T->>L: WriteOwner (CAS)
     Note over T: OpenDispatch: saved work, relay, temporary queue
+    T-->>S: it is open (a hint)
     S->>L: ReadRow until it names the target
     Note over S: FollowOnly, then nothing is left
 ```

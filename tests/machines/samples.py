@@ -216,6 +216,7 @@ SAMPLES |= {
     ev.RelayReadyReceived: [ev.RelayReadyReceived(1)],
     ev.RelocationFailedReceived: [ev.RelocationFailedReceived(17, 1)],
     ev.CutoverSubmitted: [ev.CutoverSubmitted(1)],
+    ev.CommitTold: [ev.CommitTold()],
     ev.DispatchRestoreFailed: [ev.DispatchRestoreFailed("worker gone")],
     ev.RestoreRequested: [ev.RestoreRequested(MANIFEST, 2), ev.RestoreRequested(OTHER_MANIFEST, 2)],
     ev.RestoreRefused: [ev.RestoreRefused(17, 1)],

@@ -61,9 +61,11 @@ def test_a_move_without_trouble() -> None:
         fx.SendCutover(1, 2, checksum_of("h1", "h2")),
     ]
     assert play(ev.RecordArrived("f1")) == [fx.SendFollow(B, ("f1",))]
-    assert play(ev.CutoverSubmitted(1)) == [fx.EndDispatch(), fx.ReadRow()]
-    assert play(ev.RowRead(ROW_FIRST)) == []
+    assert play(ev.CutoverSubmitted(1)) == [fx.EndDispatch()]
     assert play.wait() == [fx.ReadRow()]
+    assert play(ev.RowRead(ROW_FIRST)) == []
+    assert play(ev.CommitTold()) == [fx.ReadRow()]
+    assert play(ev.CommitTold()) == [], "a read is out already"
     assert play(ev.RowRead(ROW_MOVED)) == [
         fx.DropObject("RelocationOut"),
         fx.InstallFollowRoute(B, 5, 70.5),

@@ -203,8 +203,8 @@ def _plant(world: World) -> None:
 def _plant(world: World) -> None:
     ended = SourceHandoff._submit_ended
 
-    def twice(self: Any, state: Any, now: float) -> None:
-        ended(self, state, now)
+    def twice(self: Any, state: Any, now: float, *, failed: bool) -> None:
+        ended(self, state, now, failed=failed)
         self._do(fx.ReleasePayload())
 
     source(world, _submit_ended=twice)
