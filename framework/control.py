@@ -13,6 +13,8 @@ import msgspec
 __all__ = [
     "Admission",
     "AskFigures",
+    "AwaitBoundary",
+    "BoundaryReached",
     "CallNode",
     "CallNodeResult",
     "Captured",
@@ -111,6 +113,14 @@ class OpenObject(_Control):
     owner_generation: int
     handoff: int = 0
     object_generation: int = 0
+
+
+class AwaitBoundary(_Control):
+    """Tell when no turn of the object runs; it goes on serving (B8.12). Answered by `BoundaryReached`, at once
+    when it is idle or not here."""
+
+    call: int
+    key: bytes
 
 
 class Seal(_Control):
@@ -251,6 +261,12 @@ class Opened(_Control):
     first_turn_ns: int
 
 
+class BoundaryReached(_Control):
+    """Answer to `AwaitBoundary`; the next turn may begin at once."""
+
+    call: int
+
+
 class Captured(_Control):
     """State, queue and timers are captured; `length` bytes of envelope follow in bulk frames.
 
@@ -335,6 +351,7 @@ Control: TypeAlias = (
     Welcome
     | CreateObject
     | OpenObject
+    | AwaitBoundary
     | Seal
     | Unseal
     | DropObject
@@ -350,6 +367,7 @@ Control: TypeAlias = (
     | WorkerFailed
     | Created
     | Opened
+    | BoundaryReached
     | Captured
     | SealRefused
     | Restored

@@ -60,12 +60,14 @@ class Cell:
         move_to: where the object asked to move after this turn.
         closing: the end that waits for the running turn.
         arrived: True for an object that came by a move: what was relayed goes before new messages.
+        boundary: numbers of calls that wait for the end of the running turn, None for none.
         loop: number of this worker's loop record that is out for the object, 0 for none.
         captured: the mailbox as it was captured, until the handoff is over.
     """
 
     __slots__ = (
         "arrived",
+        "boundary",
         "captured",
         "closing",
         "host",
@@ -111,6 +113,7 @@ class Cell:
         self.move_to: NodeName | None = None
         self.closing: DropObject | None = None
         self.captured: list[Job] | None = None
+        self.boundary: list[int] | None = None
 
     def put(self, job: Job) -> None:
         """Append a job to the mailbox."""

@@ -15,6 +15,7 @@ from sojourn import frames
 from sojourn.control import (
     Admission,
     AskFigures,
+    AwaitBoundary,
     Control,
     CreateObject,
     DropObject,
@@ -176,6 +177,8 @@ class ObjectHost:
                 self.making.create(message)
             case OpenObject():
                 self.making.open(message)
+            case AwaitBoundary():
+                self.moving.await_boundary(message)
             case Seal():
                 self.moving.seal(message)
             case Unseal():
@@ -202,6 +205,8 @@ class ObjectHost:
 
     def _turn_over(self, cell: Cell) -> None:
         """A turn ended: what was asked for its boundary happens now, else the next turn may come."""
+        if cell.boundary is not None:
+            self.moving.boundary_reached(cell)
         if cell.phase is Phase.OPEN:
             if cell.move_to is not None:
                 to, cell.move_to = cell.move_to, None

@@ -10,7 +10,16 @@ import mmap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sojourn.control import Captured, Restore, Restored, Seal, SealRefused, Unseal
+from sojourn.control import (
+    AwaitBoundary,
+    BoundaryReached,
+    Captured,
+    Restore,
+    Restored,
+    Seal,
+    SealRefused,
+    Unseal,
+)
 from sojourn.errors import DeadlineExceeded, InvalidOperation, NotFound, ProtocolError, SojournError
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.spots.capture import CapturedObject, capture, restore
@@ -46,6 +55,22 @@ class Moving:
         self._assemblies: dict[int, _Assembly] = {}
 
     # source
+
+    def await_boundary(self, message: AwaitBoundary) -> None:
+        """Answer as soon as no turn of the object runs (B8.12)."""
+        cell = self._host.cells.get(message.key)
+        if cell is None or cell.running is None:
+            self._host.port.submit_control(BoundaryReached(message.call))
+        elif cell.boundary is None:
+            cell.boundary = [message.call]
+        else:
+            cell.boundary.append(message.call)
+
+    def boundary_reached(self, cell: Cell) -> None:
+        """The turn that was waited for has ended."""
+        calls, cell.boundary = cell.boundary or [], None
+        for call in calls:
+            self._host.port.submit_control(BoundaryReached(call))
 
     def seal(self, message: Seal) -> None:
         """Stop an object at its next turn boundary and capture it."""

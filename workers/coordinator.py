@@ -17,7 +17,7 @@ from sojourn.frames import parse_record_header
 from sojourn.handoff import events
 from sojourn.handoff.source import SourcePlan
 from sojourn.handoff.target import TargetPlan
-from sojourn.handoff.terms import FAILURE_REQUEST, HandoffIdentity, HandoffOptions
+from sojourn.handoff.terms import FAILURE_REQUEST, HandoffIdentity, HandoffOptions, Outcome
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.location import StoreUnavailable
 from sojourn.placement import PlacementQuery, choose_node
@@ -31,6 +31,9 @@ from sojourn.wire import (
     RelocationPrepare,
     RelocationReady,
     RelocationState,
+    SessionRelocationRoute,
+    SessionRelocationSeal,
+    SessionRelocationSealed,
     TargetFence,
     decode_command,
 )
@@ -43,6 +46,7 @@ from sojourn.workers.intake import Intake
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import is_follow
+from sojourn.workers.session_wire import SessionWire
 from sojourn.workers.source_driver import SourceDriver
 from sojourn.workers.stream import Piece
 from sojourn.workers.target_driver import TargetDriver
@@ -72,6 +76,8 @@ class Coordinator:
             seal_time_min_s=options.relocation_seal_reserve_ms / 1000,
             follow_duration_s=options.follow_duration_ms / 1000,
             ended_memory_s=options.ended_identity_keep_ms / 1000,
+            session_answer_s=options.session_seal_timeout_ms / 2000,
+            sealed_turn_s=options.session_seal_timeout_ms / 3000,
         )
         self.following = Following(node)
         self.budget = Budget(options.relocation_in_flight_bytes, options.relocation_node_in_flight_bytes)
@@ -136,6 +142,15 @@ class Coordinator:
     async def _move(
         self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
     ) -> MoveResult:
+        """Handoffs until one ends as more than postponed: each has an identity of its own (B8.12)."""
+        while True:
+            result = await self._attempt(held, to, version, deadline)
+            if result.outcome != str(Outcome.POSTPONED):
+                return result
+
+    async def _attempt(
+        self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
+    ) -> MoveResult:
         node = self._node
         if to == node.run.rid:
             return MoveResult("moved", target=to.decode("utf-8", "backslashreplace"))
@@ -198,6 +213,12 @@ class Coordinator:
     async def _make_driver(
         self, held: LocalObject, target: NodeDescriptor, deadline: float
     ) -> SourceDriver | None:
+        async with self._node.bindings.quiet(held.key):
+            return await self._read_and_make(held, target, deadline)
+
+    async def _read_and_make(
+        self, held: LocalObject, target: NodeDescriptor, deadline: float
+    ) -> SourceDriver | None:
         node = self._node
         found = await node.directory.read(held.key)
         if (
@@ -221,12 +242,23 @@ class Coordinator:
         wire = HandoffWire.of_source(
             identity, fence, held.key, kind, held.stable_type, row.object_generation, row.owner_generation
         )
-        plan = SourcePlan(identity, target.run, row.object_generation, row.owner_generation, deadline)
-        driver = SourceDriver(node, held, self._number(), found, plan, wire, self.options)
+        sessions = [
+            SessionWire(identity, held.key, row.object_generation, row.owner_generation, binding)
+            for binding in (row.binding,)
+            if binding is not None
+        ]
+        plan = SourcePlan(
+            identity, target.run, row.object_generation, row.owner_generation, deadline, len(sessions)
+        )
+        driver = SourceDriver(node, held, self._number(), found, plan, wire, self.options, sessions)
         self.sources[identity] = driver
         self._asked[_relocation_bytes(identity)] = driver
         self._numbers[driver.number] = driver
         return driver
+
+    def moves(self, held: LocalObject) -> bool:
+        """Whether a handoff of the object has begun here and is not over."""
+        return any(source.drives(held) for source in self.sources.values())
 
     def _number(self) -> int:
         self._next_number += 1
@@ -284,6 +316,8 @@ class Coordinator:
             self._continued(link, command)
         elif isinstance(command, MessageFollow):
             self._node.follow_noticed(command.envelope)
+        elif isinstance(command, SessionRelocationSeal | SessionRelocationSealed | SessionRelocationRoute):
+            self._node.sessions.command_arrived(link, command)
         else:
             raise ProtocolError(f"{type(command).__name__} is not expected on this link")
 

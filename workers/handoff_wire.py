@@ -71,6 +71,7 @@ def row_facts(found: VersionedRow | None) -> RowFacts | None:
         None if mark is None else (mark.high, mark.low),
         mark is not None and mark.outcome is MarkOutcome.FENCED,
         row.state is RowState.LOST,
+        row.binding is not None,
     )
 
 

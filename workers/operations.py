@@ -14,6 +14,7 @@ from sojourn.control import AskFigures
 from sojourn.errors import InvalidOperation, NotFound, SojournError, Unavailable
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.placement import PlacementQuery, choose_node
+from sojourn.workers.bindings import binding_from
 from sojourn.workers.host_move import MoveResult, check_mode
 from sojourn.workers.objects import Place
 from sojourn.workers.peer_calls import Operation
@@ -39,6 +40,8 @@ class MemberOperations:
             "relocate": self.relocate,
             "create_actor": self.create_actor,
             "locate": self.locate,
+            "bind_session": self.bind_session,
+            "unbind_session": self.unbind_session,
         }
 
     async def relocate(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -83,6 +86,18 @@ class MemberOperations:
         member.senders.made(key, ObjectKind.ACTOR, node.run, generation, node.lease_generation)
         return answer
 
+    async def bind_session(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Bind an Actor to a session in its row: `key`, `binding` (the six session fields of command 42, B6.3)."""
+        answer: dict[str, Any] = await self._at_owner(arguments["key"], "bind_session_here", arguments, 10.0)
+        return answer
+
+    async def unbind_session(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Take a binding out of an Actor's row: `key`, `binding`."""
+        answer: dict[str, Any] = await self._at_owner(
+            arguments["key"], "unbind_session_here", arguments, 10.0
+        )
+        return answer
+
     async def _at(self, run: NodeRun, operation: str, arguments: dict[str, Any], timeout_s: float) -> Any:
         member = self._member
         if run == member.run:
@@ -120,6 +135,8 @@ class Operations(MemberOperations):
             "relocate_here": self.relocate_here,
             "locate_here": self.locate_here,
             "create_actor_here": self.create_actor_here,
+            "bind_session_here": self.bind_session_here,
+            "unbind_session_here": self.unbind_session_here,
             "relocate_node": self.relocate_node,
             "cordon": self.cordon,
             "uncordon": self.uncordon,
@@ -156,6 +173,14 @@ class Operations(MemberOperations):
             arguments["key"], arguments["stable_type"], arguments["content_type"], arguments["arguments"]
         )
         return {"node": self._name, **made}
+
+    async def bind_session_here(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Write the binding of an Actor of this node."""
+        return await self._node.bindings.bind(arguments["key"], binding_from(arguments["binding"]))
+
+    async def unbind_session_here(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Take a binding out of the row of an Actor of this node."""
+        return await self._node.bindings.unbind(arguments["key"], binding_from(arguments["binding"]))
 
     async def relocate_node(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Empty this node (B10): `mode`, `target_version`, `deadline_s`, `dry_run`."""

@@ -9,14 +9,24 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import crc32c
 from sojourn import mesh
-from sojourn.control import Captured, DropObject, OpenObject, Restored, Seal, SealRefused, Unseal
+from sojourn.control import (
+    AwaitBoundary,
+    Captured,
+    DropObject,
+    OpenObject,
+    Restored,
+    Seal,
+    SealRefused,
+    Unseal,
+)
 from sojourn.errors import (
     DataLost,
+    DeadlineExceeded,
     SojournError,
     error_from_fields,
 )
@@ -37,6 +47,8 @@ from sojourn.workers.host_move import MoveResult, failure_reason
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import frozen_record
+from sojourn.workers.session_wire import SessionWire
+from sojourn.workers.source_sessions import SourceSessions
 from sojourn.workers.stream import HandedMark
 
 if TYPE_CHECKING:
@@ -60,6 +72,7 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         plan: SourcePlan,
         wire: HandoffWire,
         options: HandoffOptions,
+        sessions: Sequence[SessionWire] = (),
     ) -> None:
         machine = SourceHandoff(plan, crc32c.crc32c, frozen_record, options)
         super().__init__(node, held, number, plan.identity, wire, machine)
@@ -74,7 +87,11 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         self._sealed_ns = 0
         self._past_boundary = False
         self._debt: Debt | None = None
+        self._sessions = SourceSessions(node, sessions, self.handle)
         self._steps = {
+            effects.AwaitTurnBoundary: self._await_boundary,
+            effects.AskSessionSeal: lambda effect: self._sessions.ask(effect.session),
+            effects.AbortSessions: lambda _: self._sessions.abort(),
             effects.SealObject: self._seal,
             effects.SendRestore: self._send_restore,
             effects.SendChunks: self._send_chunks,
@@ -169,8 +186,27 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
 
     # seal and capture ---------------------------------------------------------------------------
 
+    def drives(self, held: LocalObject) -> bool:
+        """Whether this handoff of that very object is not over."""
+        return held is self.held and not self.forgotten
+
+    def _await_boundary(self, effect: effects.AwaitTurnBoundary) -> None:
+        answer = self._node.pool.call(self._worker, lambda call: AwaitBoundary(call, self.held.key))
+        self._ask(self._boundary(answer))
+
+    async def _boundary(self, answer: Awaitable[Any]) -> Event:
+        try:
+            await answer
+        except SojournError:
+            return events.WorkerLost()
+        return events.TurnBoundaryReached()
+
     def _seal(self, effect: effects.SealObject) -> None:
         node, held = self._node, self.held
+        if node.router.objects.get(held.key) is not held:  # lost or closed while its session was being sealed
+            self._worker_gone = True
+            node.loop.call_soon(self.handle, events.WorkerLost())
+            return
         held.place = Place.SOURCE
         held.staging = self
         node.lanes[held.worker].flush_object(held.key)
@@ -196,6 +232,8 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         try:
             result = await answer
             if isinstance(result, SealRefused):
+                if self.plan.sessions and result.error.kind == DeadlineExceeded.kind:
+                    return events.TurnOutlasted()
                 return events.CaptureRefused(error_from_fields(result.error.kind, result.error.fields))
             assert isinstance(result, Captured)
             if result.length:
@@ -256,6 +294,7 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
 
     def _send_cutover(self, effect: effects.SendCutover) -> None:
         self._past_boundary = True
+        self._sessions.release()
         self.held.settle_debts(self._node.retention)
         link = self._link_of(effect.connection)
         if link is not None:
@@ -418,7 +457,7 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         if effect.outcome is Outcome.MOVED:
             result = MoveResult("moved", target=target)
         else:
-            word = "failed" if effect.outcome is Outcome.FAILED else "in_doubt"
+            word = "in_doubt" if effect.outcome is Outcome.IN_DOUBT else str(effect.outcome)
             result = MoveResult(word, failure_reason(effect.reason), str(effect.reason), target)
         self.outcome.set_result(result)
 
@@ -426,4 +465,5 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         self.forgotten = True
         self._release_payload(effects.ReleasePayload())  # what a worker that ended had captured in part
         self._arm()
+        self._sessions.release()
         self._node.coordinator.source_forgotten(self)

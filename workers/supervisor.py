@@ -32,6 +32,7 @@ from sojourn.frames import RecordHeader
 from sojourn.handshake_octets import PeerRole
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.rows import HostState, NodeDescriptor, RowState, TypeSupport
+from sojourn.workers.bindings import Bindings
 from sojourn.workers.coordinator import Coordinator
 from sojourn.workers.creation import Creation
 from sojourn.workers.debt import Debt, Retention
@@ -44,6 +45,7 @@ from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.operations import Operations
 from sojourn.workers.peer_calls import error_body
 from sojourn.workers.pool import PoolEvents, WorkerPool
+from sojourn.workers.sessions import Sessions
 from sojourn.workers.stream import Piece
 from sojourn.workers.supervisor_config import SupervisorConfig
 from sojourn.workers.worker_credit import WorkerCreditor
@@ -66,6 +68,8 @@ class Supervisor(Member):
         self.creditors = [WorkerCreditor(self, worker) for worker in range(self.workers)]
         self.retention = Retention(self.options.max_retained_bytes)
         self.creation = Creation(self)
+        self.sessions = Sessions(self)
+        self.bindings = Bindings(self)
         self.coordinator = Coordinator(self)
         self.operations = Operations(self)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -120,6 +124,7 @@ class Supervisor(Member):
         if hasattr(self, "host_move"):
             await self.host_move.close()
         await self.coordinator.close()
+        self.sessions.close()
         graceful = await self.pool.stop(timeout_s)
         await self.leave(max(0.5, timeout_s - (self.loop.time() - began)))
         return graceful
@@ -178,7 +183,9 @@ class Supervisor(Member):
             self.pool.control(worker, Admission(deadline_ms * 1_000_000))
 
     async def recheck_objects(self) -> None:
-        """The lease had expired: objects whose row changed meanwhile are dropped (B6.4)."""
+        """The lease had expired: objects whose row changed meanwhile are dropped (B6.4), and nobody believes the
+        bindings held here any more (B11.2)."""
+        self.sessions.desk.lease_over()
         here = [held for held in self.router.objects.values() if held.place in (Place.ACTIVE, Place.SOURCE)]
         rows = await self.directory.read_many([held.key for held in here])
         for held in here:
@@ -397,6 +404,7 @@ class Supervisor(Member):
             if held.place is Place.FOLLOW and held.follow_run == run:
                 del self.router.objects[held.key]  # what still comes is looked up anew (B9.1)
         self.coordinator.run_gone(run)
+        self.sessions.run_gone(run)
 
     def marker_ended(self) -> None:
         """A marker of this node's senders ended."""
@@ -408,9 +416,11 @@ class Supervisor(Member):
         """A link stands: moves over the former one go on."""
         super().on_up(link)
         self.coordinator.link_up(link)
+        self.sessions.link_up(link)
 
     def on_down(self, link: Link, reason: str) -> None:
         """A link is over."""
+        self.sessions.link_down(link)
         self.link_lost(link, reason, self.coordinator.link_down(link))
 
     def on_contract(self, link: Link, parts: Sequence[Piece], deadline_ms: int) -> None:
@@ -423,6 +433,8 @@ class Supervisor(Member):
             self.coordinator.opened_there(message)
         elif isinstance(message, mesh.Withdrawn):
             self.coordinator.withdrawn(message)
+        elif isinstance(message, mesh.SealRefused):
+            self.sessions.refused(link.peer, link.connection_id, message)
         else:
             super().on_control(link, message)
 

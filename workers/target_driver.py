@@ -30,6 +30,7 @@ from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.records import frame_of_record, frozen_record, marker_number, record_origin
 from sojourn.workers.router import lost_error
+from sojourn.workers.session_wire import SessionWire
 from sojourn.workers.source_driver import SourceDriver
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
             effects.InstallFollowRoute: self._install_follow,
             effects.RemoveFollowRoute: self._remove_follow,
             effects.FailHeld: self._fail_held,
+            effects.CommitSessions: self._commit_sessions,
             effects.ForgetHandoff: self._forget,
             Log: self._log,
         }
@@ -344,6 +346,16 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         if isinstance(opened, Opened):
             self._node.coordinator.times.tell(self, opened)
         return events.DispatchOpened()
+
+    def _commit_sessions(self, effect: effects.CommitSessions) -> None:
+        """Command 44 to the owner of the Actor's session, as the row names it (R4.6.4)."""
+        assert self._found is not None
+        row = self._found.row
+        if row.binding is not None:
+            wire = SessionWire(
+                self.plan.identity, self.held.key, row.object_generation, row.owner_generation, row.binding
+            )
+            self._node.sessions.contact(wire, lambda _: None).commit()
 
     # removal ------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from sojourn.control import (
+    BoundaryReached,
     Captured,
     Control,
     Created,
@@ -229,7 +230,9 @@ class WorkerRun:
 
     def _control(self, message: Control) -> None:
         match message:
-            case Created() | Opened() | Captured() | SealRefused() | Restored() | Figures():
+            case (
+                Created() | Opened() | BoundaryReached() | Captured() | SealRefused() | Restored() | Figures()
+            ):
                 answer = self._calls.pop(message.call, None)
                 if answer is not None:
                     if not answer.done():

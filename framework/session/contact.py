@@ -31,7 +31,14 @@ from sojourn.session.events import (
 )
 from sojourn.session.terms import SessionOptions
 
-__all__ = ["ContactAsking", "ContactOver", "ContactQuiet", "ContactTelling", "SessionContact"]
+__all__ = [
+    "ContactAsking",
+    "ContactNobody",
+    "ContactOver",
+    "ContactQuiet",
+    "ContactTelling",
+    "SessionContact",
+]
 
 
 @dataclass(slots=True)
@@ -69,20 +76,31 @@ class ContactTelling(State):
 
 
 @dataclass(slots=True)
+class ContactNobody(State):
+    """There is no such session any more; the handoff may still ask."""
+
+    phase = "nobody"
+
+
+@dataclass(slots=True)
 class ContactOver(State):
-    """There is nothing more to say, or nobody to say it to."""
+    """There is nothing more to say."""
 
     phase = "over"
 
 
 _LATE: Reasons = dict.fromkeys((SealAnswered, SealDenied), "an answer that nobody waits for any more")
 _NO_TIMER: Reasons = {DeadlineReached: "a timer of an earlier state"}
+_NO_NEWS: Reasons = {
+    **_LATE,
+    **dict.fromkeys((ConnectionUp, ConnectionDown, OwnerGone), "nobody is there to be told"),
+}
 
 
 class SessionContact(Machine):
     """One handoff's talk with one session owner. `options` hold the time a 44 is repeated for."""
 
-    STATES = (ContactQuiet, ContactAsking, ContactTelling, ContactOver)
+    STATES = (ContactQuiet, ContactAsking, ContactTelling, ContactNobody, ContactOver)
     EVENTS: ClassVar[tuple[type[Event], ...]] = (
         ConnectionUp,
         ConnectionDown,
@@ -98,12 +116,11 @@ class SessionContact(Machine):
         ContactQuiet: {**_LATE, **_NO_TIMER},
         ContactAsking: _NO_TIMER,
         ContactTelling: {**_LATE, ContactReleased: "the update still has to arrive"},
+        ContactNobody: {**_NO_NEWS, **_NO_TIMER},
         ContactOver: {
-            **_LATE,
-            **dict.fromkeys(
-                (ConnectionUp, ConnectionDown, RouteDecided, OwnerGone, ContactReleased, DeadlineReached),
-                "nobody is there to be told",
-            ),
+            **_NO_NEWS,
+            **_NO_TIMER,
+            **dict.fromkeys((RouteDecided, ContactReleased), "everything is said"),
         },
     }
 
@@ -146,8 +163,8 @@ class SessionContact(Machine):
     def _once_more(self, state: ContactAsking, event: SealWanted, now: float) -> None:
         self._ask(state)
 
-    @on(SealWanted, ContactOver)
-    def _nobody_to_ask(self, state: ContactOver, event: SealWanted, now: float) -> None:
+    @on(SealWanted, ContactNobody)
+    def _nobody_to_ask(self, state: ContactNobody, event: SealWanted, now: float) -> None:
         self._do(ReportNoBinding())
 
     def _ask(self, state: ContactAsking) -> None:
@@ -165,14 +182,14 @@ class SessionContact(Machine):
             self._do(ReportSealed())
             self.state = state.into(ContactQuiet)
 
-    @on(SealDenied, ContactAsking, to=(ContactAsking, ContactQuiet, ContactOver))
+    @on(SealDenied, ContactAsking, to=(ContactAsking, ContactQuiet, ContactNobody))
     def _denied(self, state: ContactAsking, event: SealDenied, now: float) -> None:
         """A refused 42 has left no seal of this relocation behind."""
         if event.connection != state.connection or not state.unanswered:
             return
         if event.no_binding:
             self._do(ReportNoBinding())
-            self.state = ContactOver()
+            self.state = ContactNobody()
         else:
             self._do(ReportRefused(event.reason))
             self.state = ContactQuiet(state.connection)
@@ -195,18 +212,19 @@ class SessionContact(Machine):
 
     # endings
 
-    @on(OwnerGone, ContactAsking, to=(ContactOver,))
+    @on(OwnerGone, ContactAsking, to=(ContactNobody,))
     def _gone_while_asking(self, state: ContactAsking, event: OwnerGone, now: float) -> None:
         self._do(ReportNoBinding())
-        self.state = ContactOver()
+        self.state = ContactNobody()
 
-    @on(OwnerGone, ContactQuiet, to=(ContactOver,))
+    @on(OwnerGone, ContactQuiet, to=(ContactNobody,))
     def _gone(self, state: ContactQuiet, event: OwnerGone, now: float) -> None:
-        self.state = ContactOver()
+        self.state = ContactNobody()
 
     @on(OwnerGone, ContactTelling, to=(ContactOver,))
-    @on(ContactReleased, ContactQuiet, ContactAsking, to=(ContactOver,))
-    def _end(self, state: State, event: OwnerGone | ContactReleased, now: float) -> None:
+    @on(ContactReleased, ContactQuiet, ContactAsking, ContactNobody, to=(ContactOver,))
+    @on(RouteDecided, ContactNobody, to=(ContactOver,))
+    def _end(self, state: State, event: OwnerGone | ContactReleased | RouteDecided, now: float) -> None:
         self._over()
 
     def _over(self) -> None:

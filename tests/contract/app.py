@@ -110,5 +110,10 @@ class Member(sj.Actor, Written):
         return self._note(self.id, text)
 
     @sj.request
+    async def hold(self, port: int) -> int:
+        await pass_gate(port)
+        return self._note(self.id, "held")
+
+    @sj.request
     async def history(self) -> list[str]:
         return self.lines

@@ -27,6 +27,8 @@ from sojourn.wire import (
     RelocationReady,
     RelocationState,
     SavedWork,
+    SessionRelocationRoute,
+    SessionRelocationSeal,
     TargetFence,
     decode_envelope,
     encode_envelope,
@@ -97,7 +99,7 @@ class HandTarget:
         return [
             each
             for each in self.peer.arrivals[self._since :]
-            if not isinstance(each.command, MessageFollow)
+            if not isinstance(each.command, MessageFollow | SessionRelocationSeal | SessionRelocationRoute)
             and (not kinds or isinstance(each.command, kinds))
             and _same_object(each.command, self.key)
             and connection in (0, each.connection)

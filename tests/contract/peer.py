@@ -83,6 +83,8 @@ class Peer:
         self.downs: list[int] = []
         self.generations: dict[ObjectKey, int] = {}
         """ObjectGenerations for route fences, of objects whose row the peer has read."""
+        self.on_command: Callable[[Link, Any], None] | None = None
+        """Called for each contract command as it arrives, after it was kept."""
         self._changed = asyncio.Event()
         self._next_route = 1
         options = stand.cluster.options
@@ -193,6 +195,8 @@ class Peer:
         octets = bytes(parts[0])
         command = decode_command(octets, [bytes(part) for part in parts[1:]])
         self.arrivals.append(Arrival(link.peer, link.connection_id, deadline_ms, command, octets))
+        if self.on_command is not None:
+            self.on_command(link, command)
         self._changed.set()
 
     def on_control(self, link: Link, message: mesh.MeshControl) -> None:

@@ -8,11 +8,14 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 import pytest_asyncio
+from sojourn.ids import actor_key
 from sojourn.rows import RowState
 
+from tests.contract.app import Member
 from tests.contract.hands import ledger_at, source, take
 from tests.contract.peer import Peer
-from tests.contract.stand import Stand, standing
+from tests.contract.session_owner import SessionOwner
+from tests.contract.stand import Stand, fresh, standing
 from tests.contract.store_proxy import StoreProxy, before_redis
 
 pytestmark = [
@@ -94,6 +97,28 @@ async def test_ct_20_unconfirmed_at_the_deadline_everything_is_removed(
     again = await source(peer, stand.b, taken)
     await again.give()
     assert await peer.ask(stand.b, key, "add", "afterwards") == 1
+
+
+async def test_ct_20_an_unconfirmed_target_tells_no_session(
+    stand: Stand, peer: Peer, proxy: StoreProxy
+) -> None:
+    owner = SessionOwner(peer)
+    name = fresh("member")
+    await stand.client.create(Member, name, at=stand.a.rid)
+    key = actor_key(name)
+    client = await owner.client(stand.a, key)
+    move = await source(peer, stand.b, await take(peer, stand.a, key))
+    move.offer(DEADLINE_MS)
+    await move.ready()
+    proxy.go_away = True
+    move.cutover()
+    await stand.event("location_update_failed", move.name)
+    proxy.come_back()
+    await peer.settle(stand.b)
+    assert owner.routes == []
+    assert client.story == []
+    assert owner.desk.sealed() == 1, "it ends by itself, when its time is over"
+    owner.desk.close()
 
 
 async def test_ct_21_a_late_answer_revives_nothing(stand: Stand, peer: Peer, proxy: StoreProxy) -> None:

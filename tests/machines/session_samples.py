@@ -57,7 +57,8 @@ CONTACT_SCRIPTS: dict[type[State], list[Event]] = {
     ct.ContactQuiet: [se.ConnectionUp(1)],
     ct.ContactAsking: [se.ConnectionUp(1), se.SealWanted()],
     ct.ContactTelling: [se.ConnectionUp(1), se.SealWanted(), se.RouteDecided("44", commit=False)],
-    ct.ContactOver: [se.OwnerGone()],
+    ct.ContactNobody: [se.OwnerGone()],
+    ct.ContactOver: [se.OwnerGone(), se.ContactReleased()],
 }
 
 

@@ -102,10 +102,12 @@ def test_contact_pair(state: type[State], event: Event) -> None:
             play(event)
         return
     effects = play(event)
+    if isinstance(play.state, ContactOver) and state is not ContactOver:
+        assert effects == [fx.ForgetContact()], "whoever is over is forgotten"
     if isinstance(event, se.SealWanted):
         assert effects, "a wish is sent or answered; here a connection stands"
     if state is ContactOver:
-        assert not effects or effects == [fx.ReportNoBinding()]
+        assert effects == []
 
 
 # the session owner

@@ -1,0 +1,146 @@
+"""Bindings in the rows of this node's Actors: written at bind and unbind, read when an Actor moves (B6.3).
+
+Owns the write of a row's binding and its order against moves: the version that a move begins with is read
+when no such write is under way, and from then on none begins until the move ends (B11.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import msgspec
+from sojourn.errors import InvalidOperation, Unavailable
+from sojourn.ids import ObjectKey, ObjectKind, describe_key
+from sojourn.location import Applied
+from sojourn.ownership import rewrite_object
+from sojourn.rows import AuthorityRow, Binding
+from sojourn.workers.objects import LocalObject, Place
+
+if TYPE_CHECKING:
+    from sojourn.workers.supervisor import Supervisor
+
+__all__ = ["Bindings", "binding_fields", "binding_from"]
+
+_ATTEMPTS = 3
+"""How often a binding is written again after another write to the row."""
+
+
+def binding_fields(binding: Binding) -> list[Any]:
+    """A binding as an operation's argument."""
+    return list(msgspec.structs.astuple(binding))
+
+
+def binding_from(fields: list[Any]) -> Binding:
+    """See `binding_fields`.
+
+    Raises:
+        InvalidOperation: not the six fields of a binding.
+    """
+    try:
+        return msgspec.convert(dict(zip(Binding.__struct_fields__, fields, strict=True)), Binding)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise InvalidOperation(f"{fields!r:.200} is no binding: {error}") from None
+
+
+class Bindings:
+    """Writes the bindings of this node's Actors, one write at a time for each."""
+
+    def __init__(self, node: Supervisor) -> None:
+        self._node = node
+        self._locks: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
+        self._doubtful: set[ObjectKey] = set()
+
+    @asynccontextmanager
+    async def quiet(self, key: ObjectKey) -> AsyncIterator[None]:
+        """Hold this to read the row that a move begins with: no binding is being written to it, and no write
+        whose outcome is unknown can still change it."""
+        async with self._lock(key):
+            if key in self._doubtful:
+                await self._settle(key)
+            yield
+
+    def _lock(self, key: ObjectKey) -> asyncio.Lock:
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        return lock
+
+    async def _settle(self, key: ObjectKey) -> None:
+        """A write may still be under way to the store: another version in the row makes it fail for good."""
+        found = await self._node.directory.read(key)
+        if found is not None and found.row.owner == self._node.owner:
+            await self._node.directory.write(rewrite_object(found, found.row))
+        self._doubtful.discard(key)
+
+    async def bind(self, key: ObjectKey, binding: Binding) -> dict[str, Any]:
+        """Bind an Actor of this node to a session; the newest binding wins (B11.1).
+
+        Returns what the session owner needs for its route.
+
+        Raises:
+            Unavailable: the Actor is moving; bind again at its owner (B11.1).
+            InvalidOperation: it is no Actor, is not here, or a newer binding stands.
+        """
+        row = await self._write(key, binding, binding)
+        return {
+            "object_generation": row.object_generation,
+            "owner_generation": row.owner_generation,
+            "rid": row.owner.rid,
+            "node_generation": row.owner.node_generation,
+            "lease_generation": row.owner.lease_generation,
+        }
+
+    async def unbind(self, key: ObjectKey, binding: Binding) -> dict[str, Any]:
+        """Take a binding out of the row if it is the one that stands there.
+
+        Raises:
+            Unavailable: the Actor is moving; its new owner takes the binding out (B11.1).
+        """
+        row = await self._write(key, None, binding)
+        return {"object_generation": row.object_generation}
+
+    async def _write(self, key: ObjectKey, new: Binding | None, named: Binding) -> AuthorityRow:
+        name = describe_key(key)
+        for _ in range(_ATTEMPTS):
+            async with self.quiet(key):
+                held = self._held(key)
+                found = await self._node.directory.read(key)
+                if found is None or found.row.owner != self._node.owner or self._held(key) is not held:
+                    raise _not_here(key)
+                stands = found.row.binding
+                if new is None and stands != named:
+                    return found.row
+                if new is not None and stands is not None and _newer(stands, new):
+                    raise InvalidOperation(f"{name} has a newer binding", object_id=name)
+                row = msgspec.structs.replace(found.row, binding=new)
+                self._doubtful.add(key)
+                result = await self._node.directory.write(rewrite_object(found, row))
+                self._doubtful.discard(key)
+                if isinstance(result, Applied):
+                    return row
+        raise Unavailable(f"the row of {name} keeps changing", object_id=name, applied="no")
+
+    def _held(self, key: ObjectKey) -> LocalObject:
+        held = self._node.router.objects.get(key)
+        if held is None or held.kind != ObjectKind.ACTOR or held.place not in (Place.ACTIVE, Place.SOURCE):
+            raise _not_here(key)
+        if held.place is Place.SOURCE or self._node.coordinator.moves(held):
+            name = describe_key(key)
+            raise Unavailable(f"{name} is moving: bind again when it has", object_id=name, applied="no")
+        return held
+
+
+def _newer(stands: Binding, new: Binding) -> bool:
+    """Generations order the bindings of one session owner's run; between owners the one that comes last wins."""
+    same = stands.session_owner_rid == new.session_owner_rid
+    same = same and stands.session_owner_generation == new.session_owner_generation
+    return same and stands.binding_generation > new.binding_generation
+
+
+def _not_here(key: ObjectKey) -> InvalidOperation:
+    name = describe_key(key)
+    return InvalidOperation(f"{name} is no Actor of this node", object_id=name, phase="not here")
