@@ -7,11 +7,11 @@ between `handle` and the last of them; whatever has to wait becomes one task tha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sojourn.handoff.machine import Effect
 from sojourn.handoff.terms import DirectDisposal, Manifest, Outcome
-from sojourn.ids import NodeRun
+from sojourn.ids import NodeRun, ObjectKey
 
 __all__ = [
     "AbortSessions",
@@ -19,6 +19,7 @@ __all__ = [
     "AwaitTurnBoundary",
     "CommitSessions",
     "CompareChunk",
+    "Conditions",
     "DeliverRecords",
     "DropObject",
     "DropTarget",
@@ -44,11 +45,15 @@ __all__ = [
     "SendRelocationFailed",
     "SendRestore",
     "SendWithdrawn",
+    "StageParticipants",
     "StoreChunk",
     "VerifyAssembly",
     "WriteFence",
     "WriteOwner",
 ]
+
+Conditions: TypeAlias = tuple[tuple[ObjectKey, str], ...]
+"""Rows of the unit's other participants, each with the version it must have; empty for a unit of one."""
 
 
 # both halves
@@ -56,7 +61,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ReadRow(Effect):
-    """Read the unit's own row. Answered by `RowRead` or `RowReadFailed`; never two at once."""
+    """Read the unit's own row, and those of its other participants. Answered by `RowRead` or `RowReadFailed`;
+    never two at once.
+
+    The own row is read last: as long as it stands unchanged, nothing that the others showed before was this
+    handoff's own doing.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +146,13 @@ class SendChunks(Effect):
 
 @dataclass(frozen=True, slots=True)
 class WriteFence(Effect):
-    """Write the fence (B6.7) under the coordinator fence's version.
+    """Write the fence (B6.7): one write over all rows of the unit, the own row under the coordinator fence's
+    version, `others` under theirs.
 
     Answered by `FenceApplied`, `FenceConflicted` or `FenceUnknown`.
     """
+
+    others: Conditions = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +252,13 @@ class RemoveFollowRoute(Effect):
 
 @dataclass(frozen=True, slots=True)
 class MarkLost(Effect):
-    """Write state `lost` under this version (B6.8). Answered by `LostMarked`, `LostConflicted` or `LostUnknown`."""
+    """Write state `lost` into all rows of the unit, the own row under `version`, `others` under theirs (B6.8).
+
+    Answered by `LostMarked`, `LostConflicted` or `LostUnknown`.
+    """
 
     version: str
+    others: Conditions = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +287,17 @@ class ReportOutcome(Effect):
 class InstallTemporaryQueue(Effect):
     """Register the temporary queue: from this step on records for the object are `DirectArrived` or
     `FollowArrived`, those of this node's own workers included (R4.3.1, B8.14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageParticipants(Effect):
+    """The row told who else is in the unit: their records are the temporary queue's too, in one order with the
+    Spot's; this node's own senders of all of them are one group (R4.3.1, B8.14).
+
+    Comes before `RestoreObject`, and never for a unit of one.
+    """
+
+    keys: tuple[ObjectKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,13 +351,16 @@ class SendRelocationFailed(Effect):
 
 @dataclass(frozen=True, slots=True)
 class WriteOwner(Effect):
-    """Run the CAS (B6.5): owner = this node, `owner_generation`, this RelocationId, under `expected_version`.
+    """Run the CAS (B6.5): owner = this node, owner generation + 1, this RelocationId, and the memberships that
+    change, for every participant in one write. `owner_generation` is the own row's new one.
 
+    The own row's condition is `expected_version`, that of each other row the version in `others`.
     Answered by `OwnerWritten`, `OwnerWriteConflicted`, `OwnerWriteUnknown` or `OwnerWriteFailed`.
     """
 
     expected_version: str
     owner_generation: int
+    others: Conditions = ()
 
 
 @dataclass(frozen=True, slots=True)

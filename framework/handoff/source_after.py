@@ -250,7 +250,7 @@ class SourceAfter(SourceBase):
             self._now_lost(state)
         else:
             assert row is not None
-            self._do(MarkLost(row.version))
+            self._do(MarkLost(row.version, self._our_rows(row.others)))
             self.state = state.into(LostMarking)
 
     @on(LostMarked, LostMarking, to=(SourceClosed,))

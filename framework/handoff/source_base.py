@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sojourn.handoff.effects import (
+    Conditions,
     DropObject,
     FailHeld,
     ForgetHandoff,
@@ -28,6 +29,7 @@ from sojourn.handoff.terms import (
     HandoffIdentity,
     HandoffOptions,
     Outcome,
+    ParticipantFacts,
     RowFacts,
 )
 from sojourn.ids import NodeRun
@@ -47,6 +49,8 @@ class SourcePlan:
     gives_up_at: float
     sessions: int = 0
     """How many sessions the unit is bound to; events and effects name them 0 to `sessions` - 1 (B6.3)."""
+    others: tuple[ParticipantFacts, ...] = ()
+    """The other participants' rows as first read, in the order of their authority keys (R4.2.2)."""
 
 
 class SourceBase(Machine):
@@ -86,6 +90,12 @@ class SourceBase(Machine):
             and row.owner_generation == self.plan.owner_generation
             and row.owner == self.plan.identity.source
         )
+
+    def _our_rows(self, others: tuple[ParticipantFacts, ...]) -> Conditions:
+        """The conditions on the other participants' rows; one that this run owns no longer is not its to write
+        (R2.2)."""
+        source = self.plan.identity.source
+        return tuple(each.condition for each in others if each.version and each.owner == source)
 
     def _lose_authority(self, records: list[Any], *, reported: bool = False) -> None:
         """The row belongs to another incarnation or is gone: this run has nothing to give back."""

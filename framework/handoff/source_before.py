@@ -208,8 +208,11 @@ class SourceBefore(SourceSessions):
         if state.restores_sent == 0:  # the target knows nothing of this identity
             self._restore(state.hold, reason, captured=True)
             return
-        self._do(WriteFence())
-        self.state = state.into(FenceWriting, reason=reason)
+        self._write_fence(state.into(FenceWriting, reason=reason, others=self.plan.others))
+
+    def _write_fence(self, state: FenceWriting) -> None:
+        self._do(WriteFence(self._our_rows(state.others)))
+        self.state = state
 
     @on(FenceApplied, FenceWriting, to=(Restoring,))
     def _fenced(self, state: FenceWriting, event: FenceApplied, now: float) -> None:
@@ -225,11 +228,15 @@ class SourceBefore(SourceSessions):
     def _fence_unread(self, state: FenceChecking, event: RowReadFailed, now: float) -> None:
         self._pause_fence(state, now)
 
-    @on(RowRead, FenceChecking, to=(Restoring, FollowOnly, FencePausing, SourceClosed))
+    @on(RowRead, FenceChecking, to=(Restoring, FollowOnly, FencePausing, FenceWriting, SourceClosed))
     def _fence_read(self, state: FenceChecking, event: RowRead, now: float) -> None:
         row = event.row
         if row is not None and row.version == self.plan.identity.expected_version:
-            self._pause_fence(state, now)  # the write was not carried out; the same condition again
+            others, state.others = state.others, row.others
+            if self._our_rows(others) != self._our_rows(row.others):  # only another row changed (B6.5)
+                self._write_fence(state.into(FenceWriting))
+            else:
+                self._pause_fence(state, now)  # the write was not carried out; the same condition again
         elif self._committed(row):
             assert row is not None
             self._adopt_fenced(state, row, now)
@@ -258,8 +265,7 @@ class SourceBefore(SourceSessions):
     @on(DeadlineReached, FencePausing, to=(FencePausing, FenceWriting))
     def _fence_again(self, state: FencePausing, event: DeadlineReached, now: float) -> None:
         if now >= state.retry_at:
-            self._do(WriteFence())
-            self.state = state.into(FenceWriting)
+            self._write_fence(state.into(FenceWriting))
 
     def _adopt_fenced(self, state: Fencing, row: RowFacts, now: float) -> None:
         """The target had committed before the fence: its route is adopted, the hold is followed (B6.7)."""

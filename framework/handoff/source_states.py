@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sojourn.handoff.machine import State
-from sojourn.handoff.terms import Manifest, Outcome, Phase
+from sojourn.handoff.terms import Manifest, Outcome, ParticipantFacts, Phase
 from sojourn.ids import NodeRun
 
 __all__ = [
@@ -138,6 +138,8 @@ class Fencing(Paused):
 
     reason: Any = None
     retries: int = 0
+    others: tuple[ParticipantFacts, ...] = ()
+    """The rows of the other participants as last read: all of the unit is fenced in one write."""
 
     @property
     def deadline(self) -> float | None:

@@ -47,7 +47,7 @@ from sojourn.handoff.target_states import (
     TargetOpen,
     TargetRemoved,
 )
-from sojourn.handoff.terms import FAILURE_REQUEST, DirectDisposal
+from sojourn.handoff.terms import FAILURE_REQUEST, DirectDisposal, ParticipantFacts, same_unit
 
 __all__ = ["TargetCommit"]
 
@@ -102,8 +102,10 @@ class TargetCommit(TargetStaging):
     # the CAS
 
     def _write(self, state: Committing) -> None:
-        """Always under the coordinator fence's version, also when it is tried again (R4.5.1)."""
-        self._do(WriteOwner(self.plan.identity.expected_version, state.owner_generation))
+        """The own row always under the coordinator fence's version, also when it is tried again (R4.5.1); the
+        other rows as they were read last."""
+        others = tuple(each.condition for each in state.others)
+        self._do(WriteOwner(self.plan.identity.expected_version, state.owner_generation, others))
         self.state = state.into(OwnerWriting)
 
     @on(OwnerWritten, OwnerWriting, to=(Opening,))
@@ -126,17 +128,27 @@ class TargetCommit(TargetStaging):
     def _read_later(self, state: OwnerChecking, event: RowReadFailed, now: float) -> None:
         self._pause_store(state, now, read_first=True)
 
-    @on(RowRead, OwnerChecking, to=(Opening, OwnerPausing, TargetRemoved))
+    @on(RowRead, OwnerChecking, to=(Opening, OwnerPausing, OwnerWriting, TargetRemoved))
     def _checked(self, state: OwnerChecking, event: RowRead, now: float) -> None:
         row = event.row
         if self._committed(row, state.owner_generation):
             self._open(state)
         elif row is not None and row.version == self.plan.identity.expected_version:
-            self._pause_store(state, now, read_first=False)  # not carried out, or only another row changed
+            self._write_again(state, row.others, now)
         elif self._fence_found(row):
             self._remove(state, "fenced by the source", None, DirectDisposal.FOLLOW_TO_SOURCE)
         else:
             self._remove(state, "stale: another valid owner or generation", None, DirectDisposal.FAIL)
+
+    def _write_again(self, state: OwnerChecking, others: tuple[ParticipantFacts, ...], now: float) -> None:
+        """The own row is untouched: the write was not carried out, or only another row changed (B6.5)."""
+        if not same_unit(state.others, others):
+            self._remove(state, "stale: another row of the unit changed", None, DirectDisposal.FAIL)
+        elif others != state.others:
+            state.others = others
+            self._write(state)
+        else:
+            self._pause_store(state, now, read_first=False)
 
     def _pause_store(self, state: Committing, now: float, *, read_first: bool) -> None:
         retry_at = now + self._pause(state.tries)

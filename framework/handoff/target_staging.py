@@ -12,6 +12,7 @@ from sojourn.handoff.effects import (
     RestoreObject,
     SendRelayReady,
     SendRelocationFailed,
+    StageParticipants,
     StoreChunk,
     VerifyAssembly,
 )
@@ -150,8 +151,12 @@ class TargetStaging(TargetBase):
         row = event.row
         if row is None or row.lost or row.version != self.plan.identity.expected_version:
             self._fail(state, stale_failure(self.plan.key), "the row has another version (B6.5)")
+        elif not all(each.version and each.owner == row.owner and not each.lost for each in row.others):
+            self._fail(state, stale_failure(self.plan.key), "a participant is not the source's (R4.5.1)")
         else:
             state.row = row
+            if row.others:  # before the factory runs (R4.3.1)
+                self._do(StageParticipants(tuple(each.key for each in row.others)))
             self._restore_when_both(state)
 
     @on(RowReadFailed, Assembling)
@@ -173,7 +178,12 @@ class TargetStaging(TargetBase):
         if state.row is not None and state.verified:
             owner_generation = state.row.owner_generation + 1
             self._do(RestoreObject(state.row.object_generation, owner_generation))
-            self.state = state.into(RestoringObject, owner_generation=owner_generation, bound=state.row.bound)
+            self.state = state.into(
+                RestoringObject,
+                owner_generation=owner_generation,
+                bound=state.row.bound or any(each.bound for each in state.row.others),
+                others=state.row.others,
+            )
 
     @on(ObjectRestored, RestoringObject, to=(ObjectStaged, RelayReady))
     def _restored(self, state: RestoringObject, event: ObjectRestored, now: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sojourn.handoff.machine import State
 from sojourn.handoff.relay import RelaySection
-from sojourn.handoff.terms import Manifest, Phase, RowFacts
+from sojourn.handoff.terms import Manifest, ParticipantFacts, Phase, RowFacts
 
 __all__ = [
     "Announced",
@@ -71,10 +71,13 @@ class Assembling(Staged):
 
 @dataclass(slots=True)
 class RestoringObject(Staged):
-    """A worker builds the object. `bound` in this and the later states: a session is to be told (R4.6.4)."""
+    """A worker builds the object. `bound` in this and the later states: a session is to be told (R4.6.4).
+    `others`: the rows of the other participants as last read; their versions are refreshed, nothing else is
+    (B6.5)."""
 
     owner_generation: int = 0
     bound: bool = False
+    others: tuple[ParticipantFacts, ...] = ()
 
 
 @dataclass(slots=True)
@@ -83,6 +86,7 @@ class ObjectStaged(Staged):
 
     owner_generation: int = 0
     bound: bool = False
+    others: tuple[ParticipantFacts, ...] = ()
 
 
 @dataclass(slots=True)
@@ -92,6 +96,7 @@ class RelayReady(Staged):
     phase = Phase.RELAY_READY
     owner_generation: int = 0
     bound: bool = False
+    others: tuple[ParticipantFacts, ...] = ()
     relay: RelaySection = field(kw_only=True)
     wait_until: float = 0.0
 
@@ -106,6 +111,7 @@ class Committing(Staged):
 
     owner_generation: int = 0
     bound: bool = False
+    others: tuple[ParticipantFacts, ...] = ()
     relay: RelaySection = field(kw_only=True)
     by_fallback: bool = False
     tries: int = 0

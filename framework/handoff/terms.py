@@ -7,7 +7,7 @@ between these and `sojourn.wire` / `sojourn.rows`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,8 +25,10 @@ __all__ = [
     "HandoffOptions",
     "Manifest",
     "Outcome",
+    "ParticipantFacts",
     "Phase",
     "RowFacts",
+    "same_unit",
     "stale_failure",
 ]
 
@@ -106,6 +108,46 @@ class Manifest(NamedTuple):
     application_version: int = 0
 
 
+class ParticipantFacts(NamedTuple):
+    """What the row of another participant of the unit says (R3.3): a member Actor of a `SpotWide` User Spot."""
+
+    key: ObjectKey
+    version: str
+    """Empty: there is no such row."""
+    owner: NodeRun
+    object_generation: int
+    owner_generation: int
+    membership: Hashable = None
+    """The Spot the Actor is in; compared for equality only."""
+    lost: bool = False
+    bound: bool = False
+
+    @property
+    def ours(self) -> tuple[object, ...]:
+        """What must not change while the unit moves (R4.5.1). The version and the binding may: another row that
+        changed only there is no conflict, the write is rebuilt (B6.5)."""
+        return (
+            self.key,
+            self.owner,
+            self.object_generation,
+            self.owner_generation,
+            self.membership,
+            self.lost,
+        )
+
+    @property
+    def condition(self) -> tuple[ObjectKey, str]:
+        """The condition that a write over the whole unit puts on this row."""
+        return self.key, self.version
+
+
+def same_unit(first: tuple[ParticipantFacts, ...], now: tuple[ParticipantFacts, ...]) -> bool:
+    """Whether the unit's other rows still say what was first read, whatever their versions (R4.5.1, B6.5)."""
+    return len(first) == len(now) and all(
+        old.ours == new.ours and new.version for old, new in zip(first, now, strict=True)
+    )
+
+
 class RowFacts(NamedTuple):
     """What the unit's own authority row says, as far as a handoff is concerned. A missing row is None."""
 
@@ -121,6 +163,8 @@ class RowFacts(NamedTuple):
     """The row's state is `lost` (B6.8)."""
     bound: bool = False
     """The row of a participant names a session (B6.3)."""
+    others: tuple[ParticipantFacts, ...] = ()
+    """The rows of the other participants that this row lists, in the order of their authority keys (R4.2.2)."""
 
 
 @dataclass(frozen=True, slots=True)

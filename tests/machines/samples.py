@@ -11,7 +11,7 @@ from sojourn.handoff import target_states as ts
 from sojourn.handoff.machine import DeadlineReached, Effect, Event, State
 from sojourn.handoff.source import SourceHandoff, SourcePlan
 from sojourn.handoff.target import TargetHandoff, TargetPlan
-from sojourn.handoff.terms import HandoffIdentity, Manifest, RowFacts
+from sojourn.handoff.terms import HandoffIdentity, Manifest, ParticipantFacts, RowFacts
 from sojourn.ids import NodeRun, actor_key
 
 A, B, C = (NodeRun(name, 1) for name in (b"A", b"B", b"C"))
@@ -29,6 +29,12 @@ ROW_MOVED_ON = RowFacts("v8", C, 1, 6, (0, 8))
 ROW_FENCED = RowFacts("v6", A, 1, 4, RELOCATION, fenced=True)
 ROW_LOST = RowFacts("v7", A, 1, 4, None, lost=True)
 ROW_REBORN = RowFacts("v9", C, 2, 1)
+ROW_OF_UNIT = ROW_FIRST._replace(
+    others=(
+        ParticipantFacts(actor_key("p1"), "a5", A, 2, 9),
+        ParticipantFacts(actor_key("p2"), "b5", A, 3, 1),
+    )
+)
 
 
 def checksum(data: bytes, value: int) -> int:
@@ -201,7 +207,7 @@ SAMPLES: dict[type[Event], list[Event]] = {
 SAMPLES |= {
     ev.RowRead: [
         ev.RowRead(row)
-        for row in (None, ROW_FIRST, ROW_MOVED, ROW_MOVED_ON, ROW_FENCED, ROW_LOST, ROW_REBORN)
+        for row in (None, ROW_FIRST, ROW_MOVED, ROW_MOVED_ON, ROW_FENCED, ROW_LOST, ROW_REBORN, ROW_OF_UNIT)
     ],
     ev.LinkLost: [ev.LinkLost(1), ev.LinkLost(9)],
     ev.LinkRestored: [ev.LinkRestored(2)],
