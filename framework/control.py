@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import msgspec
+from sojourn.errors import InternalFailure, SojournError
 
 __all__ = [
     "Admission",
@@ -48,7 +49,13 @@ __all__ = [
     "decode_error",
     "encode_control",
     "encode_error",
+    "short_text",
 ]
+
+
+MESSAGE_CHARACTERS_MAX = 2_000
+TRACEBACK_CHARACTERS_MAX = 12_000
+"""Longest texts of an error that travel, in characters; of a traceback the end is kept, which says most."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,6 +63,30 @@ class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: str
     fields: dict[str, Any]
+
+    @classmethod
+    def of(cls, error: BaseException) -> ErrorBody:
+        """An error with texts short enough for any frame, whatever user code put into them.
+
+        An exception that is no `SojournError` becomes InternalFailure.
+        """
+        if not isinstance(error, SojournError):
+            error = InternalFailure(f"{type(error).__name__}: {error}")
+        fields = error.fields()
+        trace = fields["remote_traceback"]
+        for name, value in fields.items():
+            if isinstance(value, str) and name != "remote_traceback":
+                fields[name] = short_text(value)
+        if trace is not None and len(trace) > TRACEBACK_CHARACTERS_MAX:
+            fields["remote_traceback"] = f"...{trace[-TRACEBACK_CHARACTERS_MAX:]}"
+        return cls(error.kind, fields)
+
+
+def short_text(text: str) -> str:
+    """A text of an error as it travels: cut at `MESSAGE_CHARACTERS_MAX`, with its true length."""
+    if len(text) <= MESSAGE_CHARACTERS_MAX:
+        return text
+    return f"{text[:MESSAGE_CHARACTERS_MAX]}... ({len(text)} characters)"
 
 
 class RegistryEntry(msgspec.Struct, frozen=True):
@@ -254,11 +285,13 @@ class Created(_Control):
 
 
 class Opened(_Control):
-    """Dispatch is open; `first_turn_ns` is CLOCK_MONOTONIC ns of the first turn after a handoff, 0 when none was waiting."""
+    """Dispatch is open; `first_turn_ns` is CLOCK_MONOTONIC ns of the first turn after a handoff, 0 when none was
+    waiting. With `error` it is not: the object is not here, or not in a state to be opened."""
 
     call: int
     handoff: int
     first_turn_ns: int
+    error: ErrorBody | None = None
 
 
 class BoundaryReached(_Control):

@@ -44,7 +44,7 @@ def answer_error(
             fields = read_record(memoryview(body)[header.record_at :])
         except WireError:
             return  # a record without a readable source: nobody can be told
-    described = error.fields()
-    described["object_id"] = described["object_id"] or describe_key(header.key)
-    described["operation_id"] = operation_text(header.operation_high, header.operation_low)
-    answer(port, header, fields, FLAG_ERROR, encode_error(ErrorBody(error.kind, described)))
+    described = ErrorBody.of(error)
+    described.fields["object_id"] = described.fields["object_id"] or describe_key(header.key)
+    described.fields["operation_id"] = operation_text(header.operation_high, header.operation_low)
+    answer(port, header, fields, FLAG_ERROR, encode_error(described))

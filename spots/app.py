@@ -103,7 +103,7 @@ class ObjectType:
         """
         found = self.handlers.get(name)
         if found is None:
-            known = ", ".join(sorted(self.handlers)) or "none"
+            known = ", ".join(sorted(self.handlers.keys() - {ADMISSION_PACKET})) or "none"
             raise NotConfigured(f"{self.stable_type} has no handler {name!r}; it has: {known}")
         return found
 

@@ -6,14 +6,10 @@ import asyncio
 import traceback
 from types import TracebackType
 
-from sojourn.control import ErrorBody
+from sojourn.control import short_text
 from sojourn.errors import InternalFailure, SojournError
 
-__all__ = ["body_of", "failure_of"]
-
-MESSAGE_MAX = 2_000
-TRACEBACK_MAX = 12_000
-"""Longest texts that travel, in characters: an error always fits into a frame, whatever user code put in it."""
+__all__ = ["failure_of"]
 
 
 def failure_of(error: BaseException, name: str, object_id: str) -> SojournError:
@@ -22,20 +18,12 @@ def failure_of(error: BaseException, name: str, object_id: str) -> SojournError:
         text = f"{name} was cancelled from inside"
     else:
         text = f"{name} raised {type(error).__name__}: {error}"
-    if len(text) > MESSAGE_MAX:
-        text = f"{text[:MESSAGE_MAX]}... ({len(text)} characters)"
-    return InternalFailure(text, object_id=object_id, remote_traceback=_text(error))
-
-
-def body_of(error: SojournError) -> ErrorBody:
-    """The form in which an error leaves the process."""
-    return ErrorBody(error.kind, error.fields())
+    return InternalFailure(short_text(text), object_id=object_id, remote_traceback=_text(error))
 
 
 def _text(error: BaseException) -> str:
     shown = _user_part(error.__traceback__)
-    text = "".join(traceback.format_exception(type(error), error, shown))
-    return text if len(text) <= TRACEBACK_MAX else f"...{text[-TRACEBACK_MAX:]}"
+    return "".join(traceback.format_exception(type(error), error, shown))
 
 
 def _user_part(trace: TracebackType | None) -> TracebackType | None:

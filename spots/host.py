@@ -106,6 +106,7 @@ class ObjectHost:
         self.sender = LocalSender(self)
         origin = Origin(welcome.rid, welcome.generation, welcome.owner_id, welcome.lease_generation)
         self.outbox = Outbox(app, port, self.clock, origin, welcome.worker, self.settings, self.sender)
+        self.outbox.recheck = self.sender.check_turn
         self.references = self.outbox.references
         self.scheduler = Scheduler(
             self.clock,

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from sojourn.errors import DeadlineExceeded, InvalidOperation, ProtocolError, SojournError
+from sojourn.errors import DeadlineExceeded, InvalidOperation, ProtocolError, Rejected, SojournError
 from sojourn.ids import describe_key
 from sojourn.spots.answers import answer, answer_error
+from sojourn.spots.app import ADMISSION_PACKET
 from sojourn.spots.failures import failure_of
 from sojourn.spots.pending import Reply
 from sojourn.spots.results import encode_result
@@ -204,8 +205,14 @@ class RecordCall(Job):
         answer(host.port, self.header, self.fields, 0, result)
 
     def fail(self, error: BaseException) -> None:
-        """Send the failure of a request; of a send it is logged."""
+        """Send the failure of a request; of a send it is logged.
+
+        Only an admission callback answers with an error of its own choice: `Rejected` (B2.2).
+        """
         cell = self.cell
+        if isinstance(error, Rejected) and self.handler is cell.type.handlers.get(ADMISSION_PACKET):
+            self.answer_error(error)
+            return
         if isinstance(error, SojournError) and (error is self.stopped or not self.started):
             typed = error
         else:

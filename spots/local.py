@@ -87,7 +87,7 @@ class LocalSender:
         turn, cell = self._place(reference)
         if cell is None:
             source = None if turn is None else turn.cell.message_source
-            await self._host.outbox.send(reference, handler, args, kwargs, source)
+            await self._host.outbox.send(reference, handler, args, kwargs, source, turn)
             return
         self._put(turn, cell, reference, handler, args, kwargs)
         if cell.queue is not None and len(cell.queue) > _QUEUE_YIELD_LENGTH:
@@ -146,6 +146,17 @@ class LocalSender:
         cell.put(LocalCall(cell, handler, args, kwargs, 0.0, turn))
         host.counters.accepted += 1
         host.scheduler.ready(cell)
+
+    def check_turn(self, turn: Job | None) -> None:
+        """Whether a turn may send to another process now.
+
+        Raises:
+            InvalidOperation: it is over.
+            Unavailable: the node's lease is over (B6.4).
+        """
+        if turn is not None and turn.ended:
+            raise _turn_over(turn)
+        self._check_admission(turn)
 
     def _check_admission(self, turn: Job | None) -> None:
         """Refuse to send for a turn when the node's lease is over (B6.4); what stays here waits instead."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sojourn.control import Created, CreateObject, DropObject, Opened, OpenObject
-from sojourn.errors import AlreadyExists, NotFound, ShuttingDown, SojournError, Unavailable
+from sojourn.control import Created, CreateObject, DropObject, ErrorBody, Opened, OpenObject
+from sojourn.errors import AlreadyExists, InternalFailure, NotFound, ShuttingDown, SojournError, Unavailable
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.spots.cell import Cell, Phase
-from sojourn.spots.failures import body_of, failure_of
+from sojourn.spots.failures import failure_of
 from sojourn.spots.jobs import HookCall, LocalCall, RecordCall
 from sojourn.spots.objects import Spot
 
@@ -38,7 +38,9 @@ class Making:
         """Make an object; answered by `Created`."""
 
         def done(error: SojournError | None) -> None:
-            self._host.port.submit_control(Created(message.call, None if error is None else body_of(error)))
+            self._host.port.submit_control(
+                Created(message.call, None if error is None else ErrorBody.of(error))
+            )
 
         try:
             record = self._host.app.find_type(ObjectKind(message.kind), message.stable_type)
@@ -122,11 +124,17 @@ class Making:
             self.open_dispatch(cell)
 
     def open(self, message: OpenObject) -> None:
-        """Open dispatch; answered by `Opened` when asked for."""
+        """Open dispatch; answered by `Opened` when asked for, with an error when there is nothing to open."""
         host = self._host
         cell = host.cells.get(message.key)
         if cell is None or cell.phase is not Phase.CLOSED:
             host.log_warning("open_refused", object=describe_key(message.key), state=_phase_name(cell))
+            if message.call:
+                name = describe_key(message.key)
+                error = InternalFailure(
+                    f"{name} could not be opened in its worker: it is {_phase_name(cell)}", object_id=name
+                )
+                host.port.submit_control(Opened(message.call, message.handoff, 0, ErrorBody.of(error)))
             return
         cell.owner_generation = message.owner_generation
         if message.object_generation:

@@ -14,6 +14,7 @@ from sojourn.control import (
     AwaitBoundary,
     BoundaryReached,
     Captured,
+    ErrorBody,
     Restore,
     Restored,
     Seal,
@@ -24,7 +25,7 @@ from sojourn.errors import DeadlineExceeded, InvalidOperation, NotFound, Protoco
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.spots.capture import CapturedObject, capture, restore
 from sojourn.spots.cell import Cell, Phase
-from sojourn.spots.failures import body_of, failure_of
+from sojourn.spots.failures import failure_of
 from sojourn.spots.state import Buffer
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Moving:
             port.submit_bulk(message.handoff, last, chunk)
 
     def _refuse(self, message: Seal, error: SojournError) -> None:
-        self._host.port.submit_control(SealRefused(message.call, message.handoff, body_of(error)))
+        self._host.port.submit_control(SealRefused(message.call, message.handoff, ErrorBody.of(error)))
 
     def unseal(self, message: Unseal) -> None:
         """Go on from the captured queue, in its order (R4.2.8)."""
@@ -264,7 +265,7 @@ class Moving:
 
     def _restored(self, message: Restore, error: SojournError | None) -> None:
         self._host.port.submit_control(
-            Restored(message.call, message.handoff, None if error is None else body_of(error))
+            Restored(message.call, message.handoff, None if error is None else ErrorBody.of(error))
         )
 
     def drop_assembly(self, key: ObjectKey) -> None:

@@ -7,6 +7,7 @@ objects that are not in it, and by client processes as their `Sender`. It must n
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sojourn import frames
@@ -68,6 +69,8 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self.default_timeout_s = self.settings.request_timeout_ms / 1000
         self.closed: SojournError | None = None
+        self.recheck: Callable[[Job | None], None] | None = None
+        """Whether a turn may still send, asked again after it waited for room; raises the error if not (B6.4)."""
 
     @property
     def app(self) -> App:
@@ -91,7 +94,7 @@ class Outbox:
         timeout_s = reference.timeout_s or self.default_timeout_s
         deadline_ms = self._clock.unix_ms() + max(1, int(timeout_s * 1000))
         if self._port.congested:
-            await self._admit(reference)
+            await self._admit(reference, turn)
         reply = self.pending.open(self._loop, handler, reference.key, turn, timeout_s)
         try:
             self.pending.assign_route(reply)
@@ -116,12 +119,13 @@ class Outbox:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         source: bytes | None = None,
+        turn: Job | None = None,
     ) -> None:
         """Send one way; returns when the port took it."""
         args, kwargs = handler.bind(args, kwargs)
         content_type, payload = self.codec.encode_arguments(handler, args, kwargs)
         if self._port.congested:
-            await self._admit(reference)
+            await self._admit(reference, turn)
         self._submit(
             reference, handler, content_type, payload, source, None, self.pending.next_operation(), 0
         )
@@ -257,10 +261,12 @@ class Outbox:
             )
         )
 
-    async def _admit(self, reference: Reference[Any]) -> None:
+    async def _admit(self, reference: Reference[Any], turn: Job | None) -> None:
         """Wait for room on the way out, at most the admission timeout (B3.1)."""
         if not await within(self._clock, self.settings.admission_timeout_ms / 1000, self._room()):
             raise self._full(reference)
+        if self.recheck is not None:
+            self.recheck(turn)
 
     async def _room(self) -> None:
         while self._port.congested:

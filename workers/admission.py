@@ -41,12 +41,13 @@ def admission_frame(
     )
 
 
-def read_admission(body: bytes) -> bool:
-    """The answer of the Entry Spot; raises the typed error it ended in."""
+def read_admission(body: bytes) -> bool | None:
+    """The answer of the Entry Spot, None where its callback returned nothing; raises the error it ended in."""
     header = frames.parse_reply_header(body)
     result = memoryview(body)[header.body_at :]
     if header.flags & frames.FLAG_ERROR:
         error = decode_error(result)
         raise error_from_fields(error.kind, error.fields)
     _, payload = read_result(result)
-    return bool(msgspec.msgpack.decode(payload))
+    answer = msgspec.msgpack.decode(payload)
+    return None if answer is None else bool(answer)

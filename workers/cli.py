@@ -55,8 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = chosen.command(chosen)
         return code
     except SojournError as error:
-        print(f"sojourn: {error.kind}: {error}", file=sys.stderr)
-        return 2 if isinstance(error, (NotConfigured, InvalidOperation)) else 1
+        wrongly_used = isinstance(error, (NotConfigured, InvalidOperation))
+        print(f"sojourn: {error}" if wrongly_used else f"sojourn: {error.kind}: {error}", file=sys.stderr)
+        return 2 if wrongly_used else 1
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -8,31 +8,33 @@ worker's.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from sojourn.control import Created, CreateObject, DropObject, OpenObject, RegistryEntry
+from sojourn.control import CreateObject, DropObject, OpenObject, RegistryEntry
 from sojourn.errors import (
     AlreadyExists,
-    DeadlineExceeded,
     NotConfigured,
     NotFound,
     Rejected,
     SojournError,
     Unavailable,
-    error_from_fields,
 )
-from sojourn.frames import FLAG_INTENT, RecordHeader, parse_record_header
-from sojourn.ids import ObjectKey, ObjectKind, describe_key, key_id, spot_key
-from sojourn.workers.admission import admission_frame, read_admission
+from sojourn.frames import FLAG_INTENT, RecordHeader
+from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.workers.debt import Debt
 from sojourn.workers.directory import CreatedRow, OwnedElsewhere
+from sojourn.workers.entry_spot import NodeEntrySpot, creation_failure
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.router import lost_error
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
 
-__all__ = ["Creation"]
+__all__ = ["WORKER_WAIT_S", "Creation"]
+
+WORKER_WAIT_S = 10.0
+"""How long a new object waits for a worker while none is ready: all have ended and are being replaced."""
 
 
 class Creation:
@@ -41,10 +43,46 @@ class Creation:
     def __init__(self, node: Supervisor) -> None:
         self._node = node
         self._next_worker = 0
-        self._entry: LocalObject | None = None
+        self.entry_spot = NodeEntrySpot(node)
+        self._waiters: list[asyncio.Future[None]] = []
+
+    # workers ------------------------------------------------------------------------------------
+
+    def worker_ready(self, worker: int) -> None:
+        """A worker was welcomed. One in the place of the Entry Spot's makes it anew (B1.4)."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.entry_spot.worker_ready(worker)
+
+    async def wait_ready(self, ready: Callable[[], bool]) -> bool:
+        """Wait until `ready()`, asked whenever a worker came, for `WORKER_WAIT_S`. False: it did not come."""
+        try:
+            async with asyncio.timeout(WORKER_WAIT_S):
+                while not ready():
+                    waiter: asyncio.Future[None] = self._node.loop.create_future()
+                    self._waiters.append(waiter)
+                    await waiter
+        except TimeoutError:
+            return False
+        return True
+
+    async def worker_for_new(self) -> int:
+        """The slot for a new object, as `pick_worker`; while no worker is ready, that of the first to come.
+
+        Raises:
+            Unavailable: none was ready within `WORKER_WAIT_S`.
+        """
+        await self.wait_ready(lambda: bool(self._node.object_counts))
+        return self.pick_worker()
 
     def pick_worker(self) -> int:
-        """The slot for a new object: the ready worker that holds the fewest."""
+        """The slot for a new object: the ready worker that holds the fewest.
+
+        Raises:
+            Unavailable: no worker is ready.
+        """
         counts = self._node.object_counts
         ready = [slot for slot in self._node.lanes if slot in counts]
         if not ready:
@@ -142,13 +180,15 @@ class Creation:
     async def _make(self, held: LocalObject, entry: RegistryEntry, row: CreatedRow) -> None:
         node = self._node
         try:
-            held.worker = self.pick_worker()
+            held.worker = await self.worker_for_new()
         except SojournError as none_ready:
             try:  # the row first: whoever asks next finds nothing that names this node
                 await node.directory.remove(held.key, row.version)
             finally:
                 if self._present(held):
                     self._give_up(held, none_ready)
+            return
+        if not self._present(held):
             return
         held.policy = entry.policy
         held.stable_type = entry.stable_type  # one text for all objects of a type
@@ -167,7 +207,7 @@ class Creation:
         )
         # The IPC keeps order: records may follow at once and wait in the mailbox until the instance stands.
         self._open(held)
-        error = await self._failure(answer)
+        error = await creation_failure(answer)
         if error is not None:
             await self._unmake(held, row, error)
 
@@ -185,16 +225,6 @@ class Creation:
             node.log("row_left_behind", "warning", object_id=describe_key(held.key), error=str(failure))
         if self._present(held):
             self._give_up(held, error)
-
-    async def _failure(self, answer: asyncio.Future[Any]) -> SojournError | None:
-        try:
-            created = await answer
-        except SojournError as error:
-            return error
-        assert isinstance(created, Created)
-        if created.error is None:
-            return None
-        return error_from_fields(created.error.kind, created.error.fields)
 
     def _open(self, held: LocalObject) -> None:
         held.place = Place.ACTIVE
@@ -257,9 +287,9 @@ class Creation:
         previous = node.router.objects.get(key)
         node.router.objects[key] = held
         try:
-            held.worker = self.pick_worker()
+            held.worker = await self.worker_for_new()
             lane = node.lanes[held.worker]
-            error = await self._failure(
+            error = await creation_failure(
                 node.pool.call(
                     held.worker,
                     lambda call: CreateObject(
@@ -300,64 +330,20 @@ class Creation:
             held, typed or Unavailable(f"making {describe_key(held.key)} was broken off", applied="no")
         )
 
-    # the Entry Spot -----------------------------------------------------------------------------
-
-    async def create_entry_spot(self) -> None:
-        """Make the node's Entry Spot, if the application declares one (B1.4): it lives in the first worker."""
-        node = self._node
-        entry = next((e for e in node.registry.values() if e.kind == ObjectKind.ENTRY_SPOT), None)
-        if entry is None:
-            return
-        key = spot_key(f"entry:{node.run}"[:200])
-        held = LocalObject(key, ObjectKind.ENTRY_SPOT, entry.stable_type, Place.ACTIVE)
-        held.policy = "disabled"
-        held.worker = 0
-        held.settle(1, 1, node.run, node.lease_generation)
-        answer = node.pool.call(
-            0,
-            lambda call: CreateObject(call, key, ObjectKind.ENTRY_SPOT, entry.stable_type, 1, 1, True),
-        )
-        error = await self._failure(answer)
-        if error is not None:
-            raise error
-        self._entry = held if entry.has_admission else None
-
-    async def _admitted(self, key: ObjectKey, stable_type: str) -> bool:
-        """Ask the Entry Spot's `on_create_actor` (B2.2)."""
-        held = self._entry
-        if held is None:
-            return True
-        node = self._node
-        if held.worker not in node.object_counts:
-            raise Unavailable("the Entry Spot of this node was lost with its worker", applied="no")
-        route, reply = node.own_request()
-        body = admission_frame(node.source_prefix, held, route, key_id(key), stable_type)
-        node.lanes[held.worker].deliver(body, parse_record_header(body), None)
-        try:
-            async with asyncio.timeout(node.options.hook_deadline_ms / 1000):
-                return read_admission(await reply)
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"on_create_actor of {node.run} did not answer within {node.options.hook_deadline_ms} ms",
-                object_id=describe_key(key),
-                phase="on_create_actor",
-            ) from None
-        finally:
-            node.forget_own_request(route)
-
     async def _commit(self, held: LocalObject, entry: RegistryEntry, *, fresh: bool) -> CreatedRow:
         """Admission, then the row; `fresh`: no former move of the object is remembered here."""
         node = self._node
-        if not await self._admitted(held.key, entry.stable_type):
-            raise Rejected(
-                f"the Entry Spot of {node.run} rejected {describe_key(held.key)}",
-                object_id=describe_key(held.key),
-            )
+        name = describe_key(held.key)
+        try:
+            admitted = await self.entry_spot.admits(held.key, entry.stable_type)
+            why = ": on_create_actor returned None, and only True admits" if admitted is None else ""
+        except Rejected as rejected:
+            admitted, why = False, f": {rejected.message}"
+        if not admitted:
+            raise Rejected(f"the Entry Spot of {node.run} rejected {name}{why}", object_id=name)
         create = self._create(held, entry) if fresh else node.directory.create(held.key, entry)
         outcome = await create
         if isinstance(outcome, OwnedElsewhere):
-            raise AlreadyExists(
-                f"{describe_key(held.key)} exists on node {outcome.run}", object_id=describe_key(held.key)
-            )
+            raise AlreadyExists(f"{name} exists on node {outcome.run}", object_id=name)
         assert isinstance(outcome, CreatedRow)
         return outcome

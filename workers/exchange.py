@@ -15,7 +15,7 @@ from typing import Any
 
 from sojourn import frames, mesh
 from sojourn.blobs import RelocationStore
-from sojourn.control import encode_error
+from sojourn.control import ErrorBody, encode_error
 from sojourn.errors import (
     NotFound,
     SojournError,
@@ -40,7 +40,7 @@ from sojourn.workers.lanes import WorkerLane
 from sojourn.workers.lease_keeper import LeaseKeeper
 from sojourn.workers.links import Links
 from sojourn.workers.objects import LocalObject, Place, route_fence
-from sojourn.workers.peer_calls import PeerCalls, error_body
+from sojourn.workers.peer_calls import PeerCalls
 from sojourn.workers.records import error_reply, marker_frame, marker_number, record_origin, too_large
 from sojourn.workers.roster import Roster
 from sojourn.workers.router import Router, lost_error
@@ -191,7 +191,7 @@ class Exchange:
             header = frames.parse_reply_header(body)
             error = too_large("the reply", len(body), run, link.peer_frame_octets_max)
             high, low = header.operation_high, header.operation_low
-            body = error_reply(run, header.reply_route, high, low, encode_error(error_body(error)))
+            body = error_reply(run, header.reply_route, high, low, encode_error(ErrorBody.of(error)))
         link.send(body)
         return True
 
@@ -221,7 +221,7 @@ class Exchange:
             self.count("failed_requests")
             origin = record_origin(body, header.record_at)
             high, low = header.operation_high, header.operation_low
-            encoded = encode_error(error_body(error))
+            encoded = encode_error(ErrorBody.of(error))
             self.router.reply(error_reply(origin, header.reply_route, high, low, encoded))
         elif header.flags & frames.FLAG_MARKER:
             self._refuse_marker(record_origin(body, header.record_at), marker_number(body))
@@ -247,7 +247,7 @@ class Exchange:
         """End one of this node's own requests with a typed error."""
         self.senders.outstanding.pop(reply_route, None)
         high, low = request.operation_high, request.operation_low
-        body = error_reply(self.run, reply_route, high, low, encode_error(error_body(error)))
+        body = error_reply(self.run, reply_route, high, low, encode_error(ErrorBody.of(error)))
         self.deliver_reply(reply_route, body)
 
     # RouterHost ---------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import uvloop
+from sojourn.control import ErrorBody
 from sojourn.errors import SojournError
 from sojourn.ids import NodeRun
 from sojourn.workers.framing import FrameChannel, attach
@@ -35,7 +36,6 @@ from sojourn.workers.node_control import (
     StopNode,
     decode_node_message,
     encode_node_message,
-    error_body,
 )
 from sojourn.workers.process import check_platform, die_with_parent, exit_on_hang_up
 from sojourn.workers.signals import StopRequests
@@ -113,7 +113,7 @@ class _Launcher:
         except Exception as error:
             if not isinstance(error, SojournError):
                 logger.exception("operation %s failed", call.operation)
-            answer = NodeAnswer(call.call, None, error_body(error))
+            answer = NodeAnswer(call.call, None, ErrorBody.of(error))
         self.tell(answer)
 
     def _closed(self, failure: BaseException | None) -> None:
@@ -238,7 +238,7 @@ async def _report(
     except Exception as error:
         if not isinstance(error, SojournError):
             logger.exception("the node failed")
-        launcher.tell(NodeFailed(error_body(error)))
+        launcher.tell(NodeFailed(ErrorBody.of(error)))
         return 1
     launcher.tell(NodeStopped(forced=not in_time))
     return 0

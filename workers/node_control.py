@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 from sojourn.control import ErrorBody
-from sojourn.errors import SojournError
 from sojourn.options import Options
 from sojourn.workers.program import ProgramReference
 
@@ -26,7 +25,6 @@ __all__ = [
     "StopNode",
     "decode_node_message",
     "encode_node_message",
-    "error_body",
 ]
 
 
@@ -131,10 +129,3 @@ def encode_node_message(message: NodeMessage) -> bytes:
 def decode_node_message(body: bytes) -> NodeMessage:
     """Read a message; raises msgspec.DecodeError on anything malformed."""
     return _decoder.decode(body)
-
-
-def error_body(error: BaseException) -> ErrorBody:
-    """An error in the form in which it crosses a process border; foreign ones become InternalFailure."""
-    if isinstance(error, SojournError):
-        return ErrorBody(error.kind, error.fields())
-    return ErrorBody("InternalFailure", {"message": f"{type(error).__name__}: {error}"})

@@ -12,21 +12,13 @@ from typing import Any
 
 import msgspec
 from sojourn.control import ErrorBody
-from sojourn.errors import DeadlineExceeded, InternalFailure, SojournError, Unavailable, error_from_fields
+from sojourn.errors import DeadlineExceeded, InternalFailure, Unavailable, error_from_fields
 from sojourn.ids import NodeRun
 from sojourn.mesh import Call, CallResult
 
-__all__ = ["Operation", "PeerCalls", "error_body"]
+__all__ = ["Operation", "PeerCalls"]
 
 Operation = Callable[[dict[str, Any]], Awaitable[Any]]
-
-
-def error_body(error: BaseException) -> ErrorBody:
-    """Any exception as it travels to another process: typed errors as they are, others as InternalFailure."""
-    if isinstance(error, SojournError):
-        return ErrorBody(error.kind, error.fields())
-    failure = InternalFailure(f"{type(error).__name__}: {error}")
-    return ErrorBody(failure.kind, failure.fields())
 
 
 class PeerCalls:
@@ -97,4 +89,4 @@ class PeerCalls:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            return CallResult(number, b"", error_body(error))
+            return CallResult(number, b"", ErrorBody.of(error))

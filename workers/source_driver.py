@@ -371,7 +371,7 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         """The worker died with the captured object: the payload is still whole here (B6.6)."""
         node, held, plan = self._node, self.held, self.plan
         try:
-            worker = node.creation.pick_worker()
+            worker = await node.creation.worker_for_new()
             answer = self._begin_restore(
                 worker, plan.object_generation, plan.owner_generation, self.payload.octets
             )

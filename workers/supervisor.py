@@ -19,6 +19,7 @@ from sojourn.control import (
     CallNodeResult,
     Control,
     DropObject,
+    ErrorBody,
     ForgetRequest,
     Grant,
     ObjectGone,
@@ -43,7 +44,6 @@ from sojourn.workers.link import Link
 from sojourn.workers.member import Member
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.operations import Operations
-from sojourn.workers.peer_calls import error_body
 from sojourn.workers.pool import PoolEvents, WorkerPool
 from sojourn.workers.sessions import Sessions
 from sojourn.workers.stream import Piece
@@ -113,7 +113,7 @@ class Supervisor(Member):
         self.host_move = HostMove(self.router.objects, self.coordinator.move_unit, self._set_state)
         self.calls.operations = self.operations.table
         self.pool.welcome(self._welcome)
-        await self.creation.create_entry_spot()
+        await self.creation.entry_spot.create()
         self._set_state(HostState.SERVING)
 
     async def stop(self, timeout_s: float) -> bool:
@@ -228,6 +228,7 @@ class Supervisor(Member):
             lambda body: self.pool.send(worker, body), self._permits(), self.retention
         )
         self.object_counts[worker] = 0
+        self.creation.worker_ready(worker)
 
     def _on_worker_frame(self, worker: int, body: bytes) -> None:
         kind = body[0]
@@ -300,7 +301,7 @@ class Supervisor(Member):
                 object_id=describe_key(request.key),
                 applied="unknown",
             )
-            self.router.reply(request_error(run, route, request, encode_error(error_body(error))))
+            self.router.reply(request_error(run, route, request, encode_error(ErrorBody.of(error))))
         for body, header, debt in waiting:
             if header is not None:
                 if debt is not None:

@@ -341,10 +341,12 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
     async def _opened(self, answer: Awaitable[Any]) -> Event:
         try:
             opened = await answer
+            assert isinstance(opened, Opened)
+            if opened.error is not None:
+                raise error_from_fields(opened.error.kind, opened.error.fields)
         except SojournError as error:
             return events.DispatchOpenFailed(error)
-        if isinstance(opened, Opened):
-            self._node.coordinator.times.tell(self, opened)
+        self._node.coordinator.times.tell(self, opened)
         return events.DispatchOpened()
 
     def _commit_sessions(self, effect: effects.CommitSessions) -> None:

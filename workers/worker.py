@@ -245,7 +245,7 @@ class _Worker:
         program = self._prepared.program
         if isinstance(program, SojournError):
             self._send_log()
-            self._port.submit_control(WorkerFailed(self._index, ErrorBody(program.kind, program.fields())))
+            self._port.submit_control(WorkerFailed(self._index, ErrorBody.of(program)))
             await self._leave(connection)
             return
         self._loop.add_signal_handler(signal.SIGTERM, self._terminate)

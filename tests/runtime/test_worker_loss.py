@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from sojourn.errors import DataLost, Unavailable
+from sojourn.errors import DataLost, Rejected, Unavailable
 from sojourn.handoff import events
 from sojourn.workers import target_driver
 from sojourn.workers.source_driver import SourceDriver
@@ -136,3 +136,15 @@ async def test_the_target_s_worker_dies_with_the_staged_object(
         again = await it.client.create(Player, "p", 1)
         assert await again.request(Player.hit, 1) == 2
         await serves_on(it)
+
+
+async def test_a_create_right_after_the_last_worker_of_a_node_ended() -> None:
+    """It waits for the replacement, and so does the Entry Spot that is asked about it."""
+    async with cluster(nodes=1, workers=1) as it:
+        it.kill_slot("n0", 0)
+        await it.journal.wait("worker_lost")
+        player = await it.client.create(Player, "p", 3)
+        assert await player.request(Player.hit, 1) == 4
+        with pytest.raises(Rejected):
+            await it.client.create(Player, "banned", 3)
+        await it.client.spot(Device, "d").request(Device.add, 1)

@@ -9,9 +9,12 @@ from typing import Any, ClassVar
 import pytest
 import sojourn as sj
 from sojourn import frames
-from sojourn.control import Created, CreateObject, Opened, OpenObject, Stop, Stopped
+from sojourn.control import Created, CreateObject, Opened, OpenObject, Stop, Stopped, encode_error
+from sojourn.ids import NodeRun, ObjectKind
 from sojourn.spots.app import ADMISSION_PACKET
 from sojourn.spots.cell import Phase
+from sojourn.workers.admission import admission_frame, read_admission
+from sojourn.workers.objects import LocalObject, Place
 
 from tests.unit.spots.worlds import World, settle
 
@@ -59,6 +62,8 @@ class Room(sj.InstanceSpot):
 @app.actor
 class Guest(sj.Actor):
     def __init__(self, name: str, age: int = 30) -> None:
+        if age < -1:
+            raise sj.Rejected(f"too young: {name}", object_id=name, remote_traceback=name)
         if age < 0:
             raise ValueError("too young")
         self.name, self.age = name, age
@@ -85,7 +90,15 @@ class Guest(sj.Actor):
 @app.spot
 class Lobby(sj.EntrySpot):
     async def on_create_actor(self, actor_id: str, actor_type: str) -> bool:
+        if actor_id == "late":
+            raise sj.Rejected("the doors are closed")
+        if actor_id == "odd":
+            raise ValueError("no such list")
         return actor_type == "Guest" and actor_id != "barred"
+
+    @sj.request
+    async def turn_away(self) -> None:
+        raise sj.Rejected("not from an ordinary handler")
 
 
 @pytest.fixture
@@ -259,6 +272,51 @@ async def test_entry_spot_admits_actors(world: World) -> None:
     assert await reference.request(handler, "someone", "Guest") is True
     assert await reference.request(handler, "barred", "Guest") is False
     assert [entry.has_admission for entry in app.registry()] == [False, False, True]
+
+
+async def test_an_admission_callback_may_say_why_it_rejects(world: World) -> None:
+    """`Rejected` raised by a callback that may reject is its answer; of any other handler it is a failure (B3.3)."""
+    host, elsewhere = world.host(), world.host("b")
+    world.make(host, Lobby, "entry")
+    entry = LocalObject(b"sentry", ObjectKind.ENTRY_SPOT, "Lobby", Place.ACTIVE)
+    entry.settle(5, 6, NodeRun(b"a", 7), 3)
+
+    async def asked(actor_id: str) -> bool | None:
+        host.receive_record(admission_frame(elsewhere.outbox.node_source, entry, 1, actor_id, "Guest"))
+        await settle()
+        return read_admission(world.port().frames(frames.KIND_REPLY)[-1])
+
+    assert await asked("someone") is True
+    assert await asked("barred") is False
+    with pytest.raises(sj.Rejected, match="the doors are closed"):
+        await asked("late")
+    assert host.counters.failed == 0
+    with pytest.raises(sj.InternalFailure, match="ValueError: no such list"):
+        await asked("odd")
+    with pytest.raises(sj.InternalFailure, match="Rejected: not from an ordinary handler"):
+        await elsewhere.references.spot(Lobby, "entry").request(Lobby.turn_away)
+
+
+async def test_open_is_answered_where_there_is_nothing_to_open(world: World) -> None:
+    host = world.host()
+    world.make(host, Room, "r")
+    for key in (b"sr", b"sgone"):
+        host.receive_control(OpenObject(9, key, 7, 3))
+        host.receive_control(OpenObject(0, key, 7, 0))  # nobody asked for an answer
+    opened, gone = world.port().controls(Opened)
+    assert opened.error is not None
+    assert gone.error is not None
+    assert (opened.call, gone.call) == (9, 9)
+    assert "spot 'r' could not be opened in its worker: it is OPEN" in opened.error.fields["message"]
+    assert "it is missing" in gone.error.fields["message"]
+
+
+async def test_an_error_of_any_length_fits_into_a_frame(world: World) -> None:
+    host = world.host()
+    error = world.make(host, Guest, "g", "x" * 5_000_000, age=-2).error
+    assert error is not None
+    assert "too young" in error.fields["message"]
+    assert len(encode_error(error)) < 20_000
 
 
 async def test_stop_closes_objects_and_ends_requests(world: World) -> None:

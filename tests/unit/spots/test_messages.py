@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -63,6 +64,15 @@ class Counter(sj.Actor):
         raise RuntimeError("nobody waits for this")
 
     @sj.request
+    async def tell(self, other: str, value: Any) -> None:
+        await self.actor(Counter, other).send(Counter.note, value)
+
+    @sj.request
+    async def tell_in_background(self, other: str, value: Any) -> None:
+        self.telling = asyncio.create_task(self.actor(Counter, other).send(Counter.note, value))
+        await asyncio.sleep(0)
+
+    @sj.request
     async def ask(self, other: str, number: int) -> int:
         return await self.actor(Counter, other).request(Counter.add, number)
 
@@ -70,6 +80,10 @@ class Counter(sj.Actor):
     async def ask_around(self, names: list[str]) -> list[int]:
         asked = [self.actor(Counter, name).request(Counter.add, 1) for name in names]
         return list(await asyncio.gather(*asked))
+
+    @sj.request
+    async def pay(self, amount: int) -> Paid | Declined:
+        return Paid(f"r{amount}") if amount > 0 else Declined("less than nothing")
 
     @sj.request
     async def ask_self(self) -> int:
@@ -291,6 +305,39 @@ async def test_cycle_is_refused_at_once(world: World) -> None:
         await reference.request(Counter.ask_chain, ["d", "e", "c"])
 
 
+async def test_a_circle_through_two_workers_ends_by_its_timeouts(world: World) -> None:
+    """Nobody sees such a circle as a whole; the first request of it to time out ends it, and all serve on."""
+    here, there = world.host("a"), world.host("b")
+    world.make(here, Counter, "c")
+    world.make(there, Counter, "d")
+    asked = asyncio.ensure_future(here.references.actor(Counter, "c").request(Counter.ask_chain, ["d", "c"]))
+    await world.clock.advance(29)
+    assert not asked.done()
+    await world.clock.advance(2)
+    with pytest.raises(sj.DeadlineExceeded, match="no reply from actor 'c'"):
+        await asked
+    for name in "cd":
+        assert await here.references.actor(Counter, name).request(Counter.keep, name) == name
+
+
+@dataclass
+class Paid:
+    receipt: str
+
+
+@dataclass
+class Declined:
+    reason: str
+
+
+async def test_an_answer_that_callers_tell_apart_is_a_result(world: World) -> None:
+    """What the reference says to do instead of raising: one class for each case, here and from another node."""
+    world.make(world.host("a"), Counter, "till")
+    till = world.host("b").references.actor(Counter, "till")
+    assert await till.request(Counter.pay, 5) == Paid("r5")
+    assert await till.request(Counter.pay, -5) == Declined("less than nothing")
+
+
 async def test_requests_of_one_turn_run_side_by_side(world: World) -> None:
     here = world.host("a")
     for name in "cdef":
@@ -417,6 +464,40 @@ async def test_admission_timeout(world: World) -> None:
         await sent
     assert caught.value.applied == "no"
     assert len(there.outbox.pending) == 0
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_lease_that_ended_while_a_sender_waited_for_room(
+    world: World, counter: sj.ActorRef[Counter], asks: bool
+) -> None:
+    """A machine that slept: its lease is over before the timer of the admission deadline fires (B6.4)."""
+    port = world.port("a")
+    port.congested = True
+    if asks:
+        waiting: asyncio.Future[Any] = asyncio.ensure_future(counter.request(Counter.ask, "away", 1))
+    else:
+        waiting = asyncio.ensure_future(counter.request(Counter.tell, "away", 1))
+    await settle()
+    world.clock.suspended_ns += 3600 * 10**9
+    port.congested = False
+    port.room.set()
+    with pytest.raises(sj.InternalFailure, match="lease is over: nothing is sent"):
+        await waiting
+    assert not port.frames(frames.KIND_RECORD)
+
+
+async def test_a_turn_that_ended_while_its_task_waited_for_room(
+    world: World, counter: sj.ActorRef[Counter]
+) -> None:
+    port = world.port("a")
+    port.congested = True
+    await counter.request(Counter.tell_in_background, "away", 1)
+    instance: Any = world.hosts[b"a"].cells[b"ac"].instance
+    port.congested = False
+    port.room.set()
+    with pytest.raises(sj.InvalidOperation, match="is over: a task it started cannot send"):
+        await instance.telling
+    assert not port.frames(frames.KIND_RECORD)
 
 
 async def test_message_above_the_frame_limit(world: World) -> None:

@@ -107,6 +107,8 @@ def test_what_is_wrong_is_told_in_one_line(name: str, capsys: pytest.CaptureFixt
     assert captured.out == ""
     assert expected in captured.err
     assert captured.err.startswith("sojourn: ")
+    assert "NotConfigured" not in captured.err
+    assert "InvalidOperation" not in captured.err
     assert captured.err.count("\n") == 1
 
 
