@@ -1,16 +1,12 @@
-"""A node of the simulation: links, route cache with markers, objects, and the drivers of its handoffs."""
+"""A node of the simulation: links, senders, objects, Message Follow, and where a record goes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sojourn.handoff import events as ev
-from sojourn.handoff.machine import Log
 from sojourn.handoff.path import (
-    FailSubmitted,
-    LookUpRoute,
     MarkerAnswered,
     MarkerFailed,
     MarkerTaken,
@@ -20,62 +16,26 @@ from sojourn.handoff.path import (
     Route,
     RouteExpired,
     RouteLearned,
-    RouteRefused,
-    SenderPath,
-    SendMarker,
-    SendOn,
-    StagingBegun,
 )
-from sojourn.handoff.rivals import RivalVerdict, judge_rivals
-from sojourn.handoff.terms import FAILURE_SPOT_STALE, HandoffIdentity, RowFacts
+from sojourn.handoff.terms import HandoffIdentity
 from sojourn.ids import NodeRun
 
-from tests.simulation.drivers import Driver, SourceDriver, TargetDriver
-from tests.simulation.history import LOST_ON_THE_WAY, Record
+from tests.simulation.driver import Driver
+from tests.simulation.history import Record
+from tests.simulation.lookups import Lookups
 from tests.simulation.network import Connection
 from tests.simulation.objects import LocalObject
+from tests.simulation.path_driver import PathDriver
+from tests.simulation.source_driver import SourceDriver
+from tests.simulation.stagings import Stagings
+from tests.simulation.target_driver import TargetDriver
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["HOPS_MAX", "Node", "PathDriver"]
+__all__ = ["HOPS_MAX", "Node"]
 
 HOPS_MAX = 8
-
-
-class PathDriver(Driver):
-    """Drives one `SenderPath`."""
-
-    machine: SenderPath
-
-    def __init__(self, node: Node, key: bytes) -> None:
-        super().__init__(node, key)
-        self.machine = self.world.new_path()
-        self.learned_at = self.world.clock.now
-
-    def _send_on(self, effect: SendOn) -> None:
-        for record in effect.records:
-            self.node.send_record(record, effect.run)
-
-    def _send_marker(self, effect: SendMarker) -> None:
-        marker = Record(self.world.next_number(), self.node.run, self.key, -1, 0, self.world.clock.now)
-        marker.marker = effect.marker_id
-        self.node.send_record(marker, effect.run)
-
-    def _look_up(self, effect: LookUpRoute) -> None:
-        self.node.look_up(self.key)
-
-    def _fail(self, effect: FailSubmitted) -> None:
-        for record in effect.records:
-            self.node.fail(record, effect.reason)
-
-    _carriers = {  # noqa: RUF012
-        Log: Driver.log,
-        SendOn: _send_on,
-        SendMarker: _send_marker,
-        LookUpRoute: _look_up,
-        FailSubmitted: _fail,
-    }
 
 
 class Node:
@@ -96,14 +56,12 @@ class Node:
         self.targets: dict[HandoffIdentity, TargetDriver] = {}
         self.latest: dict[bytes, Driver] = {}
         """The handoff of each object that began last here: an older one installs no route any more."""
-        self.judging: dict[HandoffIdentity, list[tuple[Connection, tuple[Any, ...]]]] = {}
         self.follows: dict[bytes, tuple[Driver, Route, set[NodeRun]]] = {}
         """Follow routes: whose, where to, and who was told (B9.2)."""
-        self.inherited: dict[bytes, list[Record]] = {}
         self.paths: dict[bytes, PathDriver] = {}
         self.outbox: dict[NodeRun, list[tuple[Any, ...]]] = {}
-        self.creating: set[bytes] = set()
-        self.checking: set[bytes] = set()
+        self.lookups = Lookups(self)
+        self.stagings = Stagings(self)
 
     # time
 
@@ -165,49 +123,6 @@ class Node:
         else:
             self.send(run, ("record", record, None))
 
-    def look_up(self, key: bytes) -> None:
-        self.world.store.read(key, partial(self.step, self._looked_up, key))
-
-    def _looked_up(self, key: bytes, known: bool, row: RowFacts | None) -> None:
-        path = self.path(key)
-        path.learned_at = self.world.clock.now
-        if not known:
-            path.deliver(RouteRefused("Unavailable"))
-        elif row is None or row.lost or self.world.is_gone(row.owner):
-            self._create_anew(key, row)
-        elif row.owner == self.run and not self._accounted(key):
-            path.deliver(RouteRefused("DataLost"))
-            self.check_lost(key)
-        else:
-            path.deliver(RouteLearned(Route(row.owner, row.object_generation, row.owner_generation)))
-
-    def _create_anew(self, key: bytes, row: RowFacts | None) -> None:
-        """Instance Spots come back on demand, as a new incarnation (B6.6, B6.8)."""
-        assert row is not None
-        new = self.world.new_incarnation(self.run)
-        self.creating.add(key)
-        change = partial(self._incarnate, new)
-        reply = partial(self.step, self._created, key, new)
-        self.world.store.write(key, row.version, change, reply)
-
-    @staticmethod
-    def _incarnate(new: RowFacts, row: RowFacts) -> RowFacts:
-        return new
-
-    def _created(self, key: bytes, new: RowFacts, outcome: str) -> None:
-        self.creating.discard(key)
-        if outcome == "applied":
-            self.world.reborn(key)
-            item = LocalObject(self, key, new.object_generation, 0, ())
-            self.objects[key] = item
-            self.sources.pop(key, None)
-            item.open()
-            self.path(key).deliver(RouteLearned(Route(self.run, new.object_generation, 1)))
-        elif outcome == "conflict":
-            self.look_up(key)
-        else:
-            self.path(key).deliver(RouteRefused("Unavailable"))
-
     # records that came here
 
     def take(self, record: Record, connection: Connection | None) -> None:
@@ -247,7 +162,7 @@ class Node:
             self._follow_on(record)
             return
         self.fail(record, "Unavailable")
-        self.check_lost(key)
+        self.lookups.check_lost(key)
 
     def follow(self, record: Record, run: NodeRun, source: SourceDriver | None) -> None:
         """Send a record on to where the object went (R10), at most 8 hops (B9.1)."""
@@ -330,33 +245,6 @@ class Node:
         if self.objects.get(item.key) is item:
             del self.objects[item.key]
 
-    def check_lost(self, key: bytes) -> None:
-        """A message shows that the row may name this run as owner of what it does not hold (B6.8)."""
-        if key in self.checking or not self.world.sweeps:
-            return
-        self.checking.add(key)
-        self.path(key).deliver(PathLost(self.run))
-        self.world.store.read(key, partial(self.step, self._checked, key))
-
-    def _accounted(self, key: bytes) -> bool:
-        """Whether this run holds the object, or a handoff here will account for it."""
-        return self.holds(key) or key in self.sources or key in self.objects or key in self.creating
-
-    def _checked(self, key: bytes, known: bool, row: RowFacts | None) -> None:
-        if known and row is not None and row.owner == self.run and not row.lost and not self._accounted(key):
-            change = partial(RowFacts._replace, lost=True)
-            reply = partial(self.step, self._marked, key)
-            self.world.store.write(key, row.version, change, reply)
-        else:
-            self.checking.discard(key)
-
-    def _marked(self, key: bytes, outcome: str) -> None:
-        self.checking.discard(key)
-        if outcome == "applied":
-            self.world.history.counts["lost by sweep"] += 1
-        elif outcome != "conflict":
-            self.check_lost(key)
-
     # frames
 
     def send(self, run: NodeRun, frame: tuple[Any, ...], *, queue: bool = True) -> None:
@@ -393,7 +281,7 @@ class Node:
         if kind == "record":
             self.take(frame[1], connection)
         elif kind in ("restore", "chunk", "relay", "cutover", "withdrawn"):
-            self._handoff_frame(connection, frame)
+            self.stagings.frame_arrived(connection, frame)
         elif kind in ("ready", "failed"):
             source = self.handoffs.get(frame[1])
             if source is not None:
@@ -421,112 +309,6 @@ class Node:
         source = self.handoffs.get(identity)
         if source is not None:
             source.deliver(ev.CutoverSubmitted(connection))
-
-    # the target's side of a handoff
-
-    def _handoff_frame(self, connection: Connection, frame: tuple[Any, ...]) -> None:
-        identity: HandoffIdentity = frame[1]
-        if identity in self.judging:
-            self.judging[identity].append((connection, frame))
-            return
-        target = self.targets.get(identity)
-        number = connection.number
-        kind = frame[0]
-        if target is None:
-            if kind == "restore":
-                self._new_restore(connection, frame)
-            elif kind == "relay":
-                self.fail(frame[2], "Unavailable")
-        elif kind == "restore":
-            target.deliver(ev.RestoreRequested(frame[3], number))
-        elif kind == "withdrawn":
-            target.deliver(ev.WithdrawnReceived())
-        elif kind == "chunk":
-            target.deliver(ev.ChunkArrived(frame[2], frame[3], number))
-        elif kind == "relay":
-            record = frame[2]
-            if record.excuse == LOST_ON_THE_WAY:
-                record.excuse = None
-            if self.staged.get(record.key) is target:  # else it may be a late copy
-                record.where = self.run
-            target.arrived(ev.RelayArrived(frame[2], number), frame[2])
-        else:
-            target.deliver(ev.CutoverArrived(frame[2], frame[3], number))
-
-    def _new_restore(self, connection: Connection, frame: tuple[Any, ...]) -> None:
-        _, identity, key, manifest, remaining_s = frame
-        target = self.world.target_driver(self, identity, key, self.world.clock.now + remaining_s)
-        item = self.objects.get(key)
-        source = self.sources.get(key)
-        if (item is not None and item.status == "open") or (source is not None and source.before_boundary):
-            self.targets[identity] = target
-            target.deliver(ev.RestoreRefused(FAILURE_SPOT_STALE, connection.number))
-        elif key in self.staged or any(f[0][1][2] == key for f in self.judging.values() if f):
-            self.judging[identity] = [(connection, frame)]
-            self.world.store.read(key, partial(self.step, self._judge, target, connection, frame))
-        else:
-            self.targets[identity] = target
-            target.deliver(ev.RestoreRequested(manifest, connection.number))
-
-    def _judge(
-        self,
-        target: TargetDriver,
-        connection: Connection,
-        frame: tuple[Any, ...],
-        known: bool,
-        row: RowFacts | None,
-    ) -> None:
-        """Two identities for one object (B8.16)."""
-        if not known:
-            read = partial(self.step, self._judge, target, connection, frame)
-            self.world.clock.after(0.05, self.step, self.world.store.read, target.key, read)
-            return
-        waiting = self.judging.pop(target.identity)
-        self.targets[target.identity] = target
-        older = self.staged.get(target.key)
-        number = connection.number
-        lives = row is not None and row.version == target.identity.expected_version
-        if older is not None:
-            verdict = judge_rivals(row, older.machine, target.identity)  # type: ignore[arg-type]
-            if self.world.newest_identity_wins:
-                verdict = RivalVerdict(older_lives=False, newcomer_lives=True)
-            lives = verdict.newcomer_lives
-            if not verdict.older_lives:
-                older.deliver(ev.RivalPreferred())
-        item = self.objects.get(target.key)
-        if item is not None and item.status == "open":
-            lives = False
-        if not lives:
-            target.deliver(ev.RestoreRefused(FAILURE_SPOT_STALE, number))
-        else:
-            target.deliver(ev.RestoreRequested(frame[3], number))
-        for record in self.inherited.pop(target.key, []):
-            if lives:
-                target.deliver(ev.DirectArrived(record))
-            else:
-                self.take(record, None)
-        for each in waiting[1:]:
-            self.frame_arrived(*each)
-
-    def stage(self, target: TargetDriver) -> None:
-        """Register the temporary queue; this node's own path leads here from now on (B8.14, B9.4)."""
-        key = target.key
-        self.staged[key] = self.latest[key] = target
-        if not self.world.divert_at_commit:
-            self.lead_here(target)
-
-    def lead_here(self, target: TargetDriver) -> None:
-        key = target.key
-        path = self.path(key)
-        source = self.sources.get(key)
-        last = path.machine.last_run
-        if last in (None, self.run) and source is not None and source.follow_owner is None:
-            path.deliver(PathTaken(Route(source.target.run, 0, 0)))  # what this node followed went there
-        path.deliver(StagingBegun(self.run, target.identity.source))
-
-    def unstage(self, target: TargetDriver) -> None:
-        if self.staged.get(target.key) is target:
-            del self.staged[target.key]
 
     # links
 

@@ -11,13 +11,15 @@ from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.target import TargetHandoff
 from sojourn.handoff.terms import DirectDisposal
 
-from tests.simulation import explore
+from tests.simulation import explored_model
+from tests.simulation.explore import explore
+from tests.simulation.explored_model import RECORDS
 from tests.simulation.history import Violation
 from tests.simulation.mutants import changed
 
 
 def test_no_interleaving_with_one_fault_breaks_a_promise() -> None:
-    states, ends, whole = explore.explore(1, explore.RECORDS)
+    states, ends, whole = explore(1, RECORDS)
     assert whole
     assert states > 10_000
     assert ends > 10
@@ -27,9 +29,9 @@ def test_the_explorer_can_fail_at_the_source(monkeypatch: pytest.MonkeyPatch) ->
     def bare(self: Any, state: Any, reason: Any) -> None:
         self._restore(state.hold, reason, captured=True)
 
-    monkeypatch.setattr(explore, "SourceHandoff", changed(SourceHandoff, {}, _fence=bare))
+    monkeypatch.setattr(explored_model, "SourceHandoff", changed(SourceHandoff, {}, _fence=bare))
     with pytest.raises(Violation, match="opens while"):
-        explore.explore(1, explore.RECORDS)
+        explore(1, RECORDS)
 
 
 def test_the_explorer_can_fail_at_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,6 +39,6 @@ def test_the_explorer_can_fail_at_the_target(monkeypatch: pytest.MonkeyPatch) ->
         self._remove(state, "conflict", None, DirectDisposal.FAIL)
 
     bug = changed(TargetHandoff, {(ts.OwnerWriting, ev.OwnerWriteConflicted): stale})
-    monkeypatch.setattr(explore, "TargetHandoff", bug)
+    monkeypatch.setattr(explored_model, "TargetHandoff", bug)
     with pytest.raises(Violation, match="drops what it owns"):
-        explore.explore(1, explore.RECORDS)
+        explore(1, RECORDS)

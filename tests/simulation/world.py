@@ -17,13 +17,16 @@ from sojourn.handoff.terms import HandoffIdentity, Outcome, RowFacts
 from sojourn.ids import NodeRun
 
 from tests.simulation.clock import Clock
-from tests.simulation.drivers import Driver, SourceDriver, TargetDriver, checksum, frozen
+from tests.simulation.driver import Driver, checksum, frozen
+from tests.simulation.faults import Faults
 from tests.simulation.history import LOST_ON_THE_WAY, History, Payload, Record, Violation
 from tests.simulation.mix import Mix, draw_mix
 from tests.simulation.network import Network
 from tests.simulation.node import Node
 from tests.simulation.objects import LocalObject
+from tests.simulation.source_driver import SourceDriver
 from tests.simulation.store import Store
+from tests.simulation.target_driver import TargetDriver
 
 __all__ = ["World"]
 
@@ -85,7 +88,7 @@ class World:
             or mix.restore_fails
             or mix.corrupt
         )
-        self._chaos = True
+        self.chaos = True
         self.keys = [b"s%d" % number for number in range(self.mix.keys)]
 
     # the run
@@ -102,15 +105,7 @@ class World:
             self._send_later(sender)
         for key in self.keys:
             self._move_later(key)
-        for rate, fault in (
-            (mix.cuts, self._cut),
-            (mix.stalls, self._stall),
-            (mix.pauses, self._pause),
-            (mix.kills, self._kill),
-            (mix.store_outages, self._store_outage),
-        ):
-            if rate:
-                self._fault_later(rate, fault)
+        Faults(self).start()
         clock.run_until(mix.chaos_s)
         self._heal()
         clock.run_until(clock.now + 2.0)
@@ -157,7 +152,7 @@ class World:
         )
 
     def _move_and_repeat(self, key: bytes) -> None:
-        if self._chaos:
+        if self.chaos:
             self.move(key)
             self._move_later(key)
 
@@ -205,82 +200,6 @@ class World:
         if driver.begun:
             driver.deliver(CancelRequested())
 
-    # faults
-
-    def _fault_later(self, rate: float, fault: Any) -> None:
-        self.clock.after(self.clock.random.expovariate(rate), self._fault, rate, fault)
-
-    def _fault(self, rate: float, fault: Any) -> None:
-        if self._chaos:
-            fault()
-            self._fault_later(rate, fault)
-
-    def _cut(self) -> None:
-        connections = list(self.network.connections.values())
-        if connections:
-            self.history.disturb(self.clock.now)
-            random = self.clock.random
-            away = random.choice((0.001, 0.05, 0.5, 2.0))
-            self.network.cut(random.choice(connections), away * random.random())
-
-    def _stall(self) -> None:
-        connections = list(self.network.connections.values())
-        if connections:
-            random = self.clock.random
-            self.network.stall(random.choice(connections), random.choice((0.02, 0.2, 1.5)) * random.random())
-
-    def _pause(self) -> None:
-        node = self.clock.random.choice(self.nodes)
-        if node.alive and not node.paused:
-            self.history.disturb(self.clock.now)
-            node.paused = True
-            length = self.clock.random.choice((0.05, 0.5, 2.0))
-            self.clock.after(length, self._resume, node)
-
-    def _resume(self, node: Node) -> None:
-        if node.alive and node.paused:
-            self.history.disturb(self.clock.now)
-            node.resume()
-
-    def _kill(self) -> None:
-        alive = [node for node in self.nodes if node.alive]
-        if len(alive) < 3:
-            return
-        node = self.clock.random.choice(alive)
-        self.history.disturb(self.clock.now)
-        node.alive = False
-        self.dead.add(node.run)
-        node.bury()
-        for connection in list(self.network.connections.values()):
-            if node.run in connection.pipes:
-                self.network.cut(connection, None)
-        self.clock.after(self.mix.lease_s, self._lease_over, node.run)
-        self.clock.after(self.clock.random.uniform(0.5, 5.0), self._restart, node.run)
-
-    def _lease_over(self, run: NodeRun) -> None:
-        self.gone.add(run)
-        self.history.disturb(self.clock.now)
-        for node in self.nodes:
-            node.step(node.run_gone, run)
-
-    def _restart(self, run: NodeRun) -> None:
-        for index, node in enumerate(self.nodes):
-            if node.run == run:
-                new = Node(self, NodeRun(run.rid, run.generation + 1))
-                self.nodes[index] = new
-                for other in self.nodes:
-                    if other is not new and other.alive:
-                        self.network.connect(new, other)
-
-    def _store_outage(self) -> None:
-        self.store.down = True
-        self.clock.after(
-            self.clock.random.choice((0.1, 1.0, 6.0)) * self.clock.random.random(), self._store_back
-        )
-
-    def _store_back(self) -> None:
-        self.store.down = False
-
     def reconnect(self, first: Node, second: Node) -> None:
         """A new connection, once both ends have noticed the loss of the old one (B8.13)."""
         if not (first.alive and second.alive) or first not in self.nodes or second not in self.nodes:
@@ -291,7 +210,7 @@ class World:
             self.network.connect(first, second)
 
     def _heal(self) -> None:
-        self._chaos = False
+        self.chaos = False
         self.history.disturb(self.clock.now)
         self.store.down = False
         self.store.faults = self.store.faults._replace(unavailable=0, lost_before=0, lost_after=0, slow=0)
@@ -439,7 +358,7 @@ class World:
     def source_forgotten(self, source: SourceDriver) -> None:
         if source.outcomes != 1:
             raise Violation(f"a move ended with {source.outcomes} outcomes")
-        if self.mix.move_every_s and self._chaos and self.chance(self.mix.chain):
+        if self.mix.move_every_s and self.chaos and self.chance(self.mix.chain):
             self.clock.after(0.0, self.move, source.key)
 
     def frames_lost(self, frames: list[tuple[Any, ...]]) -> None:

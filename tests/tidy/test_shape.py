@@ -33,6 +33,12 @@ def test_module_size(module: Module) -> None:
     assert lines <= MODULE_LINES_MAX, f"{module.where} has {lines} lines; split it"
 
 
+@pytest.mark.parametrize("path", python_files("tests", "bench", "examples"), ids=relative)
+def test_file_size(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MODULE_LINES_MAX, f"{path.relative_to(ROOT)} has {lines} lines; split it"
+
+
 @each_module
 def test_function_size(module: Module) -> None:
     long = [

@@ -1,0 +1,111 @@
+"""What a node reads in the store beside its handoffs: routes, and whether it still owns what a row says."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sojourn.handoff.path import (
+    PathLost,
+    Route,
+    RouteLearned,
+    RouteRefused,
+)
+from sojourn.handoff.terms import RowFacts
+
+from tests.simulation.objects import LocalObject
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Node
+
+__all__ = ["Lookups"]
+
+
+class Lookups:
+    """Looks routes up, makes objects anew and marks those lost that the row wrongly names this run for."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.creating: set[bytes] = set()
+        self.checking: set[bytes] = set()
+
+    def look_up(self, key: bytes) -> None:
+        self.node.world.store.read(key, partial(self.node.step, self._looked_up, key))
+
+    def _looked_up(self, key: bytes, known: bool, row: RowFacts | None) -> None:
+        path = self.node.path(key)
+        path.learned_at = self.node.world.clock.now
+        if not known:
+            path.deliver(RouteRefused("Unavailable"))
+        elif row is None or row.lost or self.node.world.is_gone(row.owner):
+            self._create_anew(key, row)
+        elif row.owner == self.node.run and not self._accounted(key):
+            path.deliver(RouteRefused("DataLost"))
+            self.check_lost(key)
+        else:
+            path.deliver(RouteLearned(Route(row.owner, row.object_generation, row.owner_generation)))
+
+    def _create_anew(self, key: bytes, row: RowFacts | None) -> None:
+        """Instance Spots come back on demand, as a new incarnation (B6.6, B6.8)."""
+        assert row is not None
+        new = self.node.world.new_incarnation(self.node.run)
+        self.creating.add(key)
+        change = partial(self._incarnate, new)
+        reply = partial(self.node.step, self._created, key, new)
+        self.node.world.store.write(key, row.version, change, reply)
+
+    @staticmethod
+    def _incarnate(new: RowFacts, row: RowFacts) -> RowFacts:
+        return new
+
+    def _created(self, key: bytes, new: RowFacts, outcome: str) -> None:
+        self.creating.discard(key)
+        if outcome == "applied":
+            self.node.world.reborn(key)
+            item = LocalObject(self.node, key, new.object_generation, 0, ())
+            self.node.objects[key] = item
+            self.node.sources.pop(key, None)
+            item.open()
+            self.node.path(key).deliver(RouteLearned(Route(self.node.run, new.object_generation, 1)))
+        elif outcome == "conflict":
+            self.look_up(key)
+        else:
+            self.node.path(key).deliver(RouteRefused("Unavailable"))
+
+    def check_lost(self, key: bytes) -> None:
+        """A message shows that the row may name this run as owner of what it does not hold (B6.8)."""
+        if key in self.checking or not self.node.world.sweeps:
+            return
+        self.checking.add(key)
+        self.node.path(key).deliver(PathLost(self.node.run))
+        self.node.world.store.read(key, partial(self.node.step, self._checked, key))
+
+    def _accounted(self, key: bytes) -> bool:
+        """Whether this run holds the object, or a handoff here will account for it."""
+        return (
+            self.node.holds(key)
+            or key in self.node.sources
+            or key in self.node.objects
+            or key in self.creating
+        )
+
+    def _checked(self, key: bytes, known: bool, row: RowFacts | None) -> None:
+        if (
+            known
+            and row is not None
+            and row.owner == self.node.run
+            and not row.lost
+            and not self._accounted(key)
+        ):
+            change = partial(RowFacts._replace, lost=True)
+            reply = partial(self.node.step, self._marked, key)
+            self.node.world.store.write(key, row.version, change, reply)
+        else:
+            self.checking.discard(key)
+
+    def _marked(self, key: bytes, outcome: str) -> None:
+        self.checking.discard(key)
+        if outcome == "applied":
+            self.node.world.history.counts["lost by sweep"] += 1
+        elif outcome != "conflict":
+            self.check_lost(key)

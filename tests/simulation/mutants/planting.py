@@ -1,0 +1,106 @@
+"""How a bug is planted: a mutant is a function that changes a `World` before it plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sojourn.handoff.machine import Event, Rule
+from sojourn.handoff.path import SenderPath
+from sojourn.handoff.source import SourceHandoff
+from sojourn.handoff.target import TargetHandoff
+
+from tests.simulation.world import World
+
+__all__ = [
+    "CANCELS",
+    "CUTS",
+    "MUTANTS",
+    "UNKNOWN",
+    "Mutant",
+    "carrier",
+    "changed",
+    "mutant",
+    "nothing",
+    "path",
+    "source",
+    "target",
+]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One planted bug. `mix` overrides fields of every seed's mix, so that the case comes up soon."""
+
+    name: str
+    rule: str
+    plant: Callable[[World], None]
+    seeds_max: int
+    mix: dict[str, Any] = field(default_factory=dict)
+    store: dict[str, float] = field(default_factory=dict)
+    survives: str = ""
+    """Why the simulation is expected to see no harm; empty = it must be caught."""
+
+
+MUTANTS: list[Mutant] = []
+CUTS = {"cuts": 2.0}
+CANCELS = {"cancels": 0.3}
+UNKNOWN = {"lost_before": 0.08, "lost_after": 0.15}
+
+
+def mutant(
+    name: str,
+    rule: str,
+    seeds_max: int,
+    store: dict[str, float] | None = None,
+    survives: str = "",
+    **mix: Any,
+) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
+    def register(plant: Callable[[World], None]) -> Callable[[World], None]:
+        MUTANTS.append(Mutant(name, rule, plant, seeds_max, mix, store or {}, survives))
+        return plant
+
+    return register
+
+
+_ANY: frozenset[type[Any]] = frozenset((*SourceHandoff.STATES, *TargetHandoff.STATES, *SenderPath.STATES))
+
+
+def changed(
+    base: type[Any], cells: dict[tuple[type[Any], type[Event]], Callable[..., None]], **members: Any
+) -> Any:
+    """A subclass of a machine with some cells of its table, or some methods, replaced."""
+    kind = type("Mutant" + base.__name__, (base,), members)
+    rules = {cell: Rule(rule.method, _ANY) if rule.targets else rule for cell, rule in base.rules.items()}
+    for cell, method in cells.items():
+        rules[cell] = Rule(method, _ANY)
+    for cell, rule in list(rules.items()):  # replaced methods that transitions name
+        replaced = members.get(getattr(rule.method, "__name__", ""))
+        if replaced is not None:
+            rules[cell] = Rule(replaced, _ANY)
+    kind.rules = rules  # type: ignore[attr-defined]
+    return kind
+
+
+def source(world: World, cells: dict[Any, Any] | None = None, **members: Any) -> None:
+    world.source_class = changed(SourceHandoff, cells or {}, **members)
+
+
+def target(world: World, cells: dict[Any, Any] | None = None, **members: Any) -> None:
+    world.target_class = changed(TargetHandoff, cells or {}, **members)
+
+
+def path(world: World, cells: dict[Any, Any] | None = None, **members: Any) -> None:
+    world.path_class = changed(SenderPath, cells or {}, **members)
+
+
+def carrier(world: World, attribute: str, effect: type[Any], method: Callable[[Any, Any], None]) -> None:
+    """Replace what a driver does for one effect."""
+    base = getattr(world, attribute)
+    carriers = {**base._carriers, effect: method}
+    setattr(world, attribute, type("Mutant" + base.__name__, (base,), {"_carriers": carriers}))
+
+
+def nothing(self: Any, state: Any, event: Event, now: float) -> None:
+    """A cell that does nothing."""

@@ -1,0 +1,221 @@
+"""The driver of `SourceHandoff`: effects become calls on node, store and network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.handoff import effects as fx
+from sojourn.handoff import events as ev
+from sojourn.handoff.machine import Log
+from sojourn.handoff.path import Route
+from sojourn.handoff.source_states import PastBoundary, SourceClosed, SourceRestored, SourceRunning
+from sojourn.handoff.terms import HandoffIdentity, Manifest, RowFacts
+from sojourn.ids import NodeRun
+
+from tests.simulation.driver import Driver, checksum
+from tests.simulation.history import Payload, Violation
+from tests.simulation.objects import LocalObject
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Node
+
+__all__ = ["CHUNK_BYTES", "SourceDriver"]
+
+CHUNK_BYTES = 4
+
+
+class SourceDriver(Driver):
+    """Drives one `SourceHandoff`."""
+
+    def __init__(
+        self, node: Node, target: Node, item: LocalObject, row: RowFacts, gives_up_at: float
+    ) -> None:
+        super().__init__(node, item.key)
+        self.item = item
+        self.target = target
+        self.identity = HandoffIdentity(
+            (0, self.world.next_number()), 1, f"owner-{node.run}", 1, node.run, row.version
+        )
+        plan = self.world.source_plan(self.identity, target.run, row, gives_up_at)
+        self.machine = self.world.new_source(plan)
+        self.payload: Payload | None = None
+        self.relayed = 0
+        self.follow_owner: NodeRun | None = None
+        self.outcomes = 0
+        self.ended_dispatch = 0
+
+    @property
+    def over(self) -> bool:
+        return isinstance(self.machine.state, SourceClosed | SourceRestored)
+
+    @property
+    def begun(self) -> bool:
+        return not isinstance(self.machine.state, SourceRunning)
+
+    @property
+    def before_boundary(self) -> bool:
+        return self.begun and not self.over and not isinstance(self.machine.state, PastBoundary)
+
+    def start(self, connection: int) -> None:
+        self.deliver(ev.RelocationStarted(connection))
+
+    # object
+
+    def _seal(self, effect: fx.SealObject) -> None:
+        self.node.sources[self.key] = self.node.latest[self.key] = self
+        self.node.handoffs[self.identity] = self
+        self.item.seal(self._sealed)
+
+    def _sealed(self) -> None:
+        self.world.clock.after(self.world.mix.capture_s, self.node.step, self._capture)
+
+    def _capture(self) -> None:
+        world, item = self.world, self.item
+        if world.chance(world.mix.capture_fails):
+            self.deliver(ev.CaptureRefused("refused"))
+            return
+        item.status = "closed"
+        data = world.random_bytes()
+        self.payload = Payload(self.node.run, data, item.generation, item.handled, list(item.mailbox))
+        world.history.captured(self.payload)
+        world.payloads[self.identity] = self.payload
+        count = -(-len(data) // CHUNK_BYTES)
+        self.deliver(ev.ObjectCaptured(Manifest(len(data), count, checksum(data, 0))))
+
+    def _restore_dispatch(self, effect: fx.RestoreDispatch) -> None:
+        if effect.captured:
+            assert self.payload is not None
+            self.payload.use()
+        self.world.restored(self)
+        self.item.open()
+        for record in effect.records:
+            self.node.take(record, None)
+        self.deliver_later(ev.DispatchRestored())
+
+    def _end_dispatch(self, effect: fx.EndDispatch) -> None:
+        self.ended_dispatch += 1
+        if self.ended_dispatch > 1:
+            raise Violation("dispatch ended twice")
+
+    def _release(self, effect: fx.ReleasePayload) -> None:
+        if self.payload is None:
+            raise Violation("a payload was released that never was")
+        self.world.history.released(self.payload)
+
+    def _drop(self, effect: fx.DropObject) -> None:
+        self.node.drop_object(self.item)
+        if effect.reason != "RelocationOut":
+            self.world.history.excuse(self.item.mailbox, "lost with its object")
+
+    # messages
+
+    def _send_restore(self, effect: fx.SendRestore) -> None:
+        frame = ("restore", self.identity, self.key, effect.manifest, effect.remaining_s)
+        self.node.send_on(effect.connection, frame)
+
+    def _send_withdrawn(self, effect: fx.SendWithdrawn) -> None:
+        self.node.send_on(effect.connection, ("withdrawn", self.identity))
+
+    def _send_chunks(self, effect: fx.SendChunks) -> None:
+        self._send_chunk(effect.connection, 0)
+
+    def _send_chunk(self, connection: int, ordinal: int) -> None:
+        assert self.payload is not None
+        if self.payload.released or not self.node.stands(connection):
+            return
+        data = self.payload.data[ordinal * CHUNK_BYTES : (ordinal + 1) * CHUNK_BYTES]
+        if self.world.chance(self.world.network.corrupt):
+            data = bytes((data[0] ^ 1,)) + data[1:]
+        self.node.send_on(connection, ("chunk", self.identity, ordinal, data))
+        if (ordinal + 1) * CHUNK_BYTES < len(self.payload.data):
+            delay = self.world.mix.chunk_s
+            self.world.clock.after(delay, self.node.step, self._send_chunk, connection, ordinal + 1)
+        else:
+            self.deliver_later(ev.ChunksSent(connection))
+
+    def _send_relay(self, effect: fx.SendRelay) -> None:
+        self.relayed = len(effect.records)
+        for record in effect.records:
+            self.node.send_on(effect.connection, ("relay", self.identity, record))
+
+    def _send_cutover(self, effect: fx.SendCutover) -> None:
+        self.world.crossed(self)
+        frame = ("cutover", self.identity, effect.count, effect.checksum)
+        self.node.send_on(effect.connection, frame)
+
+    def _send_follow(self, effect: fx.SendFollow) -> None:
+        for record in effect.records:
+            self.node.follow(record, effect.run, self)
+
+    def _install(self, effect: fx.InstallFollowRoute) -> None:
+        route = Route(effect.run, self.item.generation, effect.owner_generation)
+        self.node.install_follow(self, route, self.target.run)
+        self.follow_owner = effect.run
+
+    def _remove(self, effect: fx.RemoveFollowRoute) -> None:
+        self.node.remove_follow(self)
+        if self.node.sources.get(self.key) is self:
+            del self.node.sources[self.key]
+
+    def _report(self, effect: fx.ReportOutcome) -> None:
+        self.outcomes += 1
+        if self.outcomes > 1:
+            raise Violation("a move has two outcomes")
+        self.world.reported(self, effect.outcome)
+
+    def _forget(self, effect: fx.ForgetHandoff) -> None:
+        self.node.handoffs.pop(self.identity, None)
+        if self.node.sources.get(self.key) is self:
+            del self.node.sources[self.key]
+        self.world.source_forgotten(self)
+
+    # store
+
+    def _write_fence(self, effect: fx.WriteFence) -> None:
+        relocation_id = self.identity.relocation_id
+        self.write(
+            self.identity.expected_version,
+            lambda row: row._replace(relocation_id=relocation_id, fenced=True),
+            {
+                "applied": ev.FenceApplied(),
+                "conflict": ev.FenceConflicted(),
+                "unknown": ev.FenceUnknown(),
+                "failed": ev.FenceUnknown(),
+            },
+        )
+
+    def _mark_lost(self, effect: fx.MarkLost) -> None:
+        self.write(
+            effect.version,
+            lambda row: row._replace(lost=True),
+            {
+                "applied": ev.LostMarked(),
+                "conflict": ev.LostConflicted(),
+                "unknown": ev.LostUnknown(),
+                "failed": ev.LostUnknown(),
+            },
+        )
+
+    _carriers = {  # noqa: RUF012
+        Log: Driver.log,
+        fx.ReadRow: Driver.read_row,
+        fx.DeliverRecords: Driver.deliver_records,
+        fx.FailHeld: Driver.fail_held,
+        fx.SealObject: _seal,
+        fx.RestoreDispatch: _restore_dispatch,
+        fx.EndDispatch: _end_dispatch,
+        fx.ReleasePayload: _release,
+        fx.DropObject: _drop,
+        fx.SendRestore: _send_restore,
+        fx.SendChunks: _send_chunks,
+        fx.SendWithdrawn: _send_withdrawn,
+        fx.SendRelay: _send_relay,
+        fx.SendCutover: _send_cutover,
+        fx.SendFollow: _send_follow,
+        fx.InstallFollowRoute: _install,
+        fx.RemoveFollowRoute: _remove,
+        fx.ReportOutcome: _report,
+        fx.ForgetHandoff: _forget,
+        fx.WriteFence: _write_fence,
+        fx.MarkLost: _mark_lost,
+    }

@@ -1,0 +1,162 @@
+"""The driver of `TargetHandoff`: effects become calls on node, store and network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn.handoff import effects as fx
+from sojourn.handoff import events as ev
+from sojourn.handoff.machine import Event, Log
+from sojourn.handoff.path import PathLost, Route
+from sojourn.handoff.terms import DirectDisposal, HandoffIdentity
+
+from tests.simulation.driver import Driver, checksum
+from tests.simulation.history import Record, Violation
+from tests.simulation.objects import LocalObject
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Node
+
+__all__ = ["TargetDriver"]
+
+
+class TargetDriver(Driver):
+    """Drives one `TargetHandoff`."""
+
+    def __init__(self, node: Node, identity: HandoffIdentity, key: bytes, ends_at: float) -> None:
+        super().__init__(node, key)
+        self.identity = identity
+        self.machine = self.world.new_target(identity, key, node.run, ends_at)
+        self.ends_at = ends_at
+        self.buffer = bytearray()
+        self.item: LocalObject | None = None
+        self.generation = 0
+        self.opened = False
+
+    def _install(self, effect: fx.InstallTemporaryQueue) -> None:
+        self.node.stagings.stage(self)
+
+    def _store_chunk(self, effect: fx.StoreChunk) -> None:
+        self.buffer[effect.offset : effect.offset + len(effect.data)] = effect.data
+
+    def _compare_chunk(self, effect: fx.CompareChunk) -> None:
+        if self.buffer[effect.offset : effect.offset + len(effect.data)] != effect.data:
+            self.deliver(ev.ChunkDiffered())
+
+    def _verify(self, effect: fx.VerifyAssembly) -> None:
+        matches = checksum(bytes(self.buffer), 0) == effect.checksum
+        self.deliver_later(ev.AssemblyVerified() if matches else ev.AssemblyMismatched())
+
+    def _restore(self, effect: fx.RestoreObject) -> None:
+        self.generation = effect.object_generation
+        self.world.clock.after(self.world.mix.capture_s, self.node.step, self._restored)
+
+    def _restored(self) -> None:
+        if self.world.chance(self.world.mix.restore_fails):
+            self.deliver(ev.RestoreFailed("no such type"))
+            return
+        payload = self.world.payloads[self.identity]
+        if bytes(self.buffer) != payload.data:
+            raise Violation("an object is restored from other bytes than were captured")
+        self.item = LocalObject(self.node, self.key, payload.generation, payload.handled, payload.saved)
+        self.deliver(ev.ObjectRestored())
+
+    def _ready(self, effect: fx.SendRelayReady) -> None:
+        self.node.send_on(effect.connection, ("ready", self.identity))
+
+    def _failed(self, effect: fx.SendRelocationFailed) -> None:
+        self.node.send_on(effect.connection, ("failed", self.identity, effect.failure_code))
+
+    def _write_owner(self, effect: fx.WriteOwner) -> None:
+        run, relocation_id = self.node.run, self.identity.relocation_id
+        self.write(
+            effect.expected_version,
+            lambda row: row._replace(
+                owner=run, owner_generation=effect.owner_generation, relocation_id=relocation_id, fenced=False
+            ),
+            {
+                "applied": ev.OwnerWritten(),
+                "conflict": ev.OwnerWriteConflicted(),
+                "unknown": ev.OwnerWriteUnknown(),
+                "failed": ev.OwnerWriteFailed(),
+            },
+        )
+
+    def _open(self, effect: fx.OpenDispatch) -> None:
+        item = self.item
+        assert item is not None
+        self.opened = True
+        self.node.stagings.unstage(self)
+        if self.world.divert_at_commit:
+            self.node.stagings.lead_here(self)
+        self.node.objects[self.key] = item
+        for record in (*effect.relay, *effect.queue):
+            if record.marker is None:
+                item.mailbox.append(record)
+        for record in item.mailbox:
+            record.where = self.node.run
+        self.world.opened(self)
+        item.open()
+        self.deliver_later(ev.DispatchOpened())
+
+    def _drop(self, effect: fx.DropTarget) -> None:
+        node = self.node
+        node.stagings.unstage(self)
+        self.world.dropped(self, effect.reason)
+        if effect.end_work:
+            for record in (*(self.item.mailbox if self.item is not None else ()), *effect.relay):
+                if record.fate is None:
+                    node.fail(record, "Unavailable")
+        self.item = None
+        source = self.identity.source
+        if effect.disposal is DirectDisposal.HAND_OVER:
+            node.stagings.inherited[self.key] = list(effect.direct)
+            return
+        for record in effect.direct:
+            if effect.disposal is DirectDisposal.FOLLOW_TO_SOURCE:
+                node.follow(record, source, None)
+            else:
+                node.fail(record, "Unavailable")
+        if effect.disposal is not DirectDisposal.FOLLOW_TO_SOURCE:
+            node.path(self.key).deliver(PathLost(node.run))
+
+    def _send_follow(self, effect: fx.SendFollow) -> None:
+        for record in effect.records:
+            self.node.follow(record, effect.run, None)
+
+    def _install_follow(self, effect: fx.InstallFollowRoute) -> None:
+        self.node.install_follow(self, Route(effect.run, self.generation, 0), effect.run)
+
+    def _remove_follow(self, effect: fx.RemoveFollowRoute) -> None:
+        self.node.remove_follow(self)
+
+    def _forget(self, effect: fx.ForgetHandoff) -> None:
+        self.node.targets.pop(self.identity, None)
+
+    def arrived(self, event: Event, record: Record) -> None:
+        """A record for the staged object; a marker is answered as it is staged (B9.4)."""
+        self.deliver(event)
+        staged = self.node.staged.get(self.key) is self
+        if record.marker is not None and staged and self.world.answer_staged:
+            self.node.answer(record, Route(self.node.run, self.generation, 0))
+
+    _carriers = {  # noqa: RUF012
+        Log: Driver.log,
+        fx.ReadRow: Driver.read_row,
+        fx.DeliverRecords: Driver.deliver_records,
+        fx.FailHeld: Driver.fail_held,
+        fx.InstallTemporaryQueue: _install,
+        fx.StoreChunk: _store_chunk,
+        fx.CompareChunk: _compare_chunk,
+        fx.VerifyAssembly: _verify,
+        fx.RestoreObject: _restore,
+        fx.SendRelayReady: _ready,
+        fx.SendRelocationFailed: _failed,
+        fx.WriteOwner: _write_owner,
+        fx.OpenDispatch: _open,
+        fx.DropTarget: _drop,
+        fx.SendFollow: _send_follow,
+        fx.InstallFollowRoute: _install_follow,
+        fx.RemoveFollowRoute: _remove_follow,
+        fx.ForgetHandoff: _forget,
+    }
