@@ -253,8 +253,3 @@ def lost_error(key: ObjectKey) -> DataLost:
         f"the state of {describe_key(key)} was lost with the process that held it; make it anew",
         object_id=describe_key(key),
     )
-
-
-def intent(header: RecordHeader) -> bool:
-    """Whether the record may make the Instance Spot it is for."""
-    return bool(header.flags & FLAG_INTENT)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sojourn.ids import NodeRun, ObjectKey
+from sojourn.ids import NodeRun
 
 __all__ = ["Route"]
 
@@ -23,17 +23,9 @@ class Route:
     fence: bytes
     learned_at: float
 
-    @property
-    def tentative(self) -> bool:
-        """The object does not exist yet: `run` was chosen to make it."""
-        return self.object_generation == 0
-
     def older_than(self, other: Route) -> bool:
         """Whether `other` is strictly newer: a later incarnation, or a later owner of the same one."""
         return (self.object_generation, self.owner_generation) < (
             other.object_generation,
             other.owner_generation,
         )
-
-
-RouteKey = ObjectKey

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from sojourn.ids import NodeRun
 from sojourn.workers.budget import Budget
 
@@ -96,3 +97,41 @@ async def test_another_connection_does_not_wait_behind_a_full_one() -> None:
     assert budget.take(B, 50)
     budget.free(A, 100)
     await waiting
+
+
+async def test_both_budgets_off_never_wait() -> None:
+    budget = Budget(0, 0)
+    for _ in range(3):
+        await budget.wait(A, 10**9)
+    await budget.wait_room(A)
+    assert budget.total == 3 * 10**9
+
+
+async def test_room_is_free_while_nothing_is_in_flight() -> None:
+    budget = Budget(100, 0)
+    await budget.wait_room(A)
+    assert budget.used(A) == 0
+
+
+async def test_a_chunk_that_was_served_while_its_sender_gave_up_is_free_again() -> None:
+    budget = Budget(100, 0)
+    assert budget.take(A, 100)
+    waiting = asyncio.create_task(budget.wait(A, 60))
+    await let_run()
+    budget.free(A, 100)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (budget.used(A), budget.total) == (0, 0)
+
+
+async def test_a_unit_that_gave_up_waiting_for_room_is_charged_nothing() -> None:
+    budget = Budget(100, 0)
+    assert budget.take(A, 100)
+    waiting = asyncio.create_task(budget.wait_room(A))
+    await let_run()
+    budget.free(A, 100)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert budget.total == 0

@@ -1,0 +1,72 @@
+"""Which members there are, as one node knows them."""
+
+from __future__ import annotations
+
+import pytest
+from sojourn.errors import NotConfigured, Unavailable
+from sojourn.ids import NodeRun
+from sojourn.rows import HostState, NodeDescriptor
+from sojourn.workers.roster import Roster
+
+
+def node(
+    name: str, generation: int = 1, *, state: HostState = HostState.SERVING, client: bool = False
+) -> NodeDescriptor:
+    return NodeDescriptor(
+        rid=name.encode(),
+        generation=generation,
+        owner_id=f"{name}@{generation}",
+        lease_generation=generation,
+        application="app",
+        application_version=1,
+        endpoints=() if client else (f"{name}:7000",),
+        state=state,
+        client=client,
+    )
+
+
+def test_a_scan_replaces_what_is_not_connected() -> None:
+    roster = Roster()
+    for member in (node("gone"), node("young"), node("there", state=HostState.DRAINING)):
+        roster.heard(member)
+    connected = {node("young").run, node("there").run}
+    roster.refresh([node("new"), node("there")], connected)
+    # What a peer said over its link is newer than its row; a row may also be younger than the scan.
+    assert {member.rid: member.state for member in roster.all()} == {
+        b"young": HostState.SERVING,
+        b"there": HostState.DRAINING,
+        b"new": HostState.SERVING,
+    }
+    roster.refresh([node("there")], ())
+    assert [(member.rid, member.state) for member in roster.all()] == [(b"there", HostState.SERVING)]
+
+
+def test_a_connected_run_that_has_not_announced_itself_is_taken_from_its_row() -> None:
+    roster = Roster()
+    roster.refresh([node("n1")], [node("n1").run])
+    assert roster.get(NodeRun(b"n1", 1)) == node("n1")
+
+
+def test_clients_are_members_and_no_nodes() -> None:
+    roster = Roster()
+    roster.heard(node("n1"))
+    roster.heard(node("c", client=True))
+    assert [member.rid for member in roster.nodes()] == [b"n1"]
+    assert len(roster.all()) == 2
+    with pytest.raises(Unavailable, match="is not known or ended"):
+        roster.endpoint(node("c", client=True).run)
+
+
+def test_a_node_is_found_by_its_name_and_dialled_at_its_endpoint() -> None:
+    roster = Roster()
+    roster.heard(node("n1", 1))
+    roster.heard(node("n1", 2))
+    assert roster.by_rid(b"n1").generation == 2
+    assert roster.endpoint(NodeRun(b"n1", 2)) == "n1:7000"
+    roster.gone(NodeRun(b"n1", 2))
+    roster.gone(NodeRun(b"n1", 2))
+    assert roster.by_rid(b"n1").generation == 1
+    with pytest.raises(NotConfigured, match="no node has the RID 'n9'; known: n1"):
+        roster.by_rid(b"n9")
+    with pytest.raises(NotConfigured, match="known: none"):
+        Roster().by_rid(b"n9")
