@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 
 import uvloop
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.console import Console
 from bench import cluster
 from bench.bare_copy import measure_copies
 from bench.bare_forwarding import measure_other_node, measure_other_worker
+from bench.interleaving import measure_interleaving
 from bench.raw_uvloop import measure_raw
 from bench.report import Figure, print_figures, to_json
 from bench.sizes import FULL, MIB, QUICK, Sizes
@@ -23,6 +25,8 @@ AIMS: dict[str, dict[str, float]] = {
     "other node": {"p50": 250, "requests_256": 20_000},
 }
 INTERRUPTION_AIMS_MS = {1024: 1.5, 64 * MIB: 300.0}
+NEIGHBOUR_AIM = 2.0
+"""How many times slower a request may be while a large state moves through another worker of its node."""
 SIZE_NAMES = {1024: "1 KiB", MIB: "1 MiB", 64 * MIB: "64 MiB"}
 
 
@@ -33,11 +37,9 @@ def main() -> int:
         "--quick", action="store_true", help="fewer of everything: a minute instead of several"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--only", choices=("paths", "moves", "objects", "start"), action="append", help="part of it"
-    )
+    parser.add_argument("--only", choices=tuple(PARTS), action="append", help="part of it")
     found = parser.parse_args()
-    parts = found.only or ["start", "paths", "moves", "objects"]
+    parts = found.only or list(PARTS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         figures = runner.run(measure(QUICK if found.quick else FULL, parts))
     if found.json:
@@ -50,7 +52,7 @@ def main() -> int:
 async def measure(sizes: Sizes, parts: list[str]) -> list[Figure]:
     """Every figure of the parts asked for, the references first."""
     figures: list[Figure] = []
-    for name, part in (("start", _start), ("paths", _paths), ("moves", _moves), ("objects", _objects)):
+    for name, part in PARTS.items():
         if name in parts:
             print(f"measuring {name} ...", file=sys.stderr, flush=True)
             figures += await part(sizes)
@@ -167,6 +169,31 @@ async def _objects(sizes: Sizes) -> list[Figure]:
         Figure(name="memory of a route that a client remembers", value=found.client_bytes, unit="B"),
     ]
 
+
+async def _interleaving(sizes: Sizes) -> list[Figure]:
+    figures: list[Figure] = []
+    for worker, found in (await measure_interleaving(sizes)).items():
+        what = f"requests to {worker} while {sizes.interleaved // MIB} MiB move"
+        figures += [
+            Figure(
+                name=f"{what}: p99 (bare: the same without the move)",
+                value=found.moving_p99_ms,
+                unit="ms",
+                aim=NEIGHBOUR_AIM * found.idle_p99_ms if worker == "another worker" else None,
+                bare=found.idle_p99_ms,
+            ),
+            Figure(name=f"{what}: max", value=found.moving_max_ms, unit="ms"),
+        ]
+    return figures
+
+
+PARTS: dict[str, Callable[[Sizes], Awaitable[list[Figure]]]] = {
+    "start": _start,
+    "paths": _paths,
+    "moves": _moves,
+    "objects": _objects,
+    "interleaving": _interleaving,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

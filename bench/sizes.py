@@ -30,6 +30,12 @@ class Sizes:
     """State size in bytes to number of moves."""
     starts: int
     """Cluster starts."""
+    interleaved: int
+    """Bytes of the state that moves while other objects are asked."""
+    interleaved_moves: int
+    """Times it goes there and back."""
+    paced_s: float
+    """How long the same objects are asked while nothing moves."""
 
 
 FULL = Sizes(
@@ -40,6 +46,9 @@ FULL = Sizes(
     objects=10_000,
     moves={1024: 200, MIB: 50, 64 * MIB: 8},
     starts=3,
+    interleaved=256 * MIB,
+    interleaved_moves=3,
+    paced_s=5.0,
 )
 
 QUICK = Sizes(
@@ -50,4 +59,7 @@ QUICK = Sizes(
     objects=2_000,
     moves={1024: 30, MIB: 10, 64 * MIB: 3},
     starts=1,
+    interleaved=256 * MIB,
+    interleaved_moves=1,
+    paced_s=2.0,
 )

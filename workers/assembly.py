@@ -5,10 +5,12 @@ Owns the chunks and the checksum over all of them; what a wrong one means is the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 import crc32c
 from sojourn.workers.debt import Retention
+from sojourn.workers.letting_go import let_go
 
 __all__ = ["Assembly"]
 
@@ -16,8 +18,9 @@ __all__ = ["Assembly"]
 class Assembly:
     """The chunks taken in so far, by offset. `checksum` is the CRC-32C of them in order."""
 
-    def __init__(self, retention: Retention) -> None:
+    def __init__(self, retention: Retention, loop: asyncio.AbstractEventLoop) -> None:
         self._retention = retention
+        self._loop = loop
         self._chunks: dict[int, bytes] = {}
         self.checksum = 0
 
@@ -38,4 +41,5 @@ class Assembly:
     def clear(self) -> None:
         """The chunks are not needed any more; the checksum stays."""
         self._retention.free(sum(map(len, self._chunks.values())))
-        self._chunks.clear()
+        chunks, self._chunks = self._chunks, {}
+        let_go(chunks.values(), self._loop)

@@ -12,6 +12,7 @@ from sojourn.errors import Unavailable
 from sojourn.wire import AttemptFrames
 from sojourn.workers.budget import Budget
 from sojourn.workers.debt import Retention
+from sojourn.workers.letting_go import let_go
 from sojourn.workers.link import Link
 
 __all__ = ["CapturedPayload"]
@@ -30,6 +31,7 @@ class CapturedPayload:
         self._frames = frames
         self._budget = budget
         self._retention = retention
+        self._loop = loop
         self._whole: asyncio.Future[None] = loop.create_future()
         self.chunks: list[bytes] = []
 
@@ -65,7 +67,8 @@ class CapturedPayload:
     def release(self) -> None:
         """Nothing needs the payload any more."""
         self._retention.free(self.octets)
-        self.chunks = []
+        chunks, self.chunks = self.chunks, []
+        let_go(chunks, self._loop)
 
     # sending ------------------------------------------------------------------------------------
 

@@ -82,6 +82,7 @@ class FrameChannel(asyncio.BufferedProtocol):
         self._flush_scheduled = False
         self._writing_paused = False
         self._reading_paused = False
+        self._gives_way = False
         self._failure: BaseException | None = None
         self._ended = False
         self._waiters: list[asyncio.Future[None]] = []
@@ -309,6 +310,7 @@ class FrameChannel(asyncio.BufferedProtocol):
             self._start = after
             if octets >= _CUT_OCTETS:
                 self._hand_on_large(start + _PREFIX, after)
+                self._give_way()
                 start = after
             else:
                 start = self._cut_block(start)
@@ -338,6 +340,19 @@ class FrameChannel(asyncio.BufferedProtocol):
                 self.on_view(body)
             else:
                 self.on_frame(bytes(body))
+
+    def _give_way(self) -> None:
+        """A large frame came, probably with more behind it: what waits on other connections comes first."""
+        if not self._gives_way and not self._reading_paused and self._transport is not None:
+            self._gives_way = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._gives_way = False
+        transport = self._transport
+        if transport is not None and not (self._ended or self._reading_paused or transport.is_closing()):
+            transport.resume_reading()
 
     def _make_room(self) -> None:
         """Move an incomplete frame to the front and size the buffer for it: at most one move per frame."""

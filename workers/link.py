@@ -176,6 +176,7 @@ class Link(asyncio.BufferedProtocol):
         self._reason = ""
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._deaf = False
+        self._gives_way = False
         self._said_goodbye = False
         self._heard = True
         self._silent_s = 0.0
@@ -327,7 +328,21 @@ class Link(asyncio.BufferedProtocol):
             deadline_ms, parts = parse_contract(body)
         else:
             deadline_ms, parts = parse_contract(body)
+            self._give_way()
         self._receiver.on_contract(self, parts, deadline_ms)
+
+    def _give_way(self) -> None:
+        """A large frame came, probably with more behind it: what waits on other connections comes first. The event
+        loop would read some thirty of them before it looks there."""
+        if not self._gives_way and self._transport is not None:
+            self._gives_way = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._gives_way = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _control(self, message: mesh.MeshControl) -> None:
         if isinstance(message, mesh.Credit):

@@ -22,6 +22,7 @@ from sojourn.ids import NodeRun, ObjectKind
 from sojourn.ownership import VersionedRow
 from sojourn.rows import Membership
 from sojourn.workers.assembly import Assembly
+from sojourn.workers.bulk_out import BulkOut
 from sojourn.workers.debt import Debt
 from sojourn.workers.handoff_driver import HandoffDriver
 from sojourn.workers.handoff_store import write_owner
@@ -54,10 +55,10 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         machine = TargetHandoff(plan, crc32c.crc32c, frozen_record, options)
         super().__init__(node, held, number, plan.identity, wire, machine)
         self.plan = plan
-        self._assembly = Assembly(node.retention)
+        self._assembly = Assembly(node.retention, node.loop)
         self._length = 0
         self._found: VersionedRow | None = None
-        self._restoring = False
+        self._out: BulkOut | None = None
         self._counted = False
         self._answer: asyncio.Future[Any]
         self._previous: LocalObject | None = None
@@ -220,8 +221,8 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
     def _store_chunk(self, effect: effects.StoreChunk) -> None:
         chunk = bytes(effect.data)
         self._assembly.store(effect.offset, chunk)
-        if self._restoring:
-            self._node.pool.send_bulk(self._worker, self.number, False, chunk)
+        if self._out is not None:
+            self._out.put(chunk)
         elif self._found is not None:
             self._start_restoring()
 
@@ -234,12 +235,12 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
             self._worker = node.creation.pick_worker()
         except SojournError:
             return
-        self._restoring = True
         answer = self._begin_restore(
             self._worker, row.object_generation, row.owner_generation + 1, self._length
         )
+        self._out = out = BulkOut(node.pool, self._worker, self.number, node.start)
         for chunk in self._assembly.chunks():
-            node.pool.send_bulk(self._worker, self.number, False, chunk)
+            out.put(chunk)
         self._answer = answer
         answer.add_done_callback(_seen)
 
@@ -254,15 +255,15 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
             self.handle(events.AssemblyMismatched())
 
     def _restore_object(self, effect: effects.RestoreObject) -> None:
-        if not self._restoring:
+        if self._out is None:
             self._start_restoring()
-        if not self._restoring:
+        if self._out is None:
             self._node.loop.call_soon(
                 self.handle, events.RestoreFailed(InternalFailure("no worker of this node is ready"))
             )
             return
         self.held.worker = self._worker
-        self._node.pool.send_bulk(self._worker, self.number, True, b"")
+        self._out.end()
         self._assembly.clear()
         self._ask(self._restored(self._answer))
 
@@ -283,6 +284,8 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
     def worker_lost(self) -> None:
         """The worker that holds the staged object ended."""
         self._worker_gone = True
+        if self._out is not None:
+            self._out.stop()
         if self._counted:
             self._counted = False
             self.handle(events.RestoreFailed(InternalFailure("the worker that held the staged object ended")))
@@ -363,7 +366,9 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
 
     def _drop(self, effect: effects.DropTarget) -> None:
         node, held = self._node, self.held
-        if self._restoring and not self._worker_gone:
+        if self._out is not None:
+            self._out.stop()
+        if self._out is not None and not self._worker_gone:
             node.pool.control(self._worker, DropObject(held.key, "", self.number, effect.end_work))
         if self._counted:
             self._counted = False

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from bench.framing import FramePeer, Requester, echo, forward
+from bench.interleaving import PACE_S, measure_paced
 from bench.report import Figure, print_figures, to_json
 from bench.timing import measure_latency, measure_one_way, measure_rate, percentile
 from bench.usage import proportional_bytes
@@ -84,6 +85,27 @@ async def test_loops_call_as_often_as_said() -> None:
     calls = 0
     assert await measure_one_way(call, call, 100) > 0
     assert calls == 101
+
+
+async def test_paced_requests_start_at_their_time_and_not_when_the_one_before_is_back() -> None:
+    begun = 0
+    enough = asyncio.Event()
+
+    async def call() -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 12:
+            enough.set()
+        await enough.wait()
+
+    async with asyncio.timeout(10):
+        asked = await measure_paced([call, call], enough.wait)
+    assert len(asked) == begun >= 12
+    dues = [each.due for each in asked if each.call == 0]
+    assert dues == pytest.approx([dues[0] + number * PACE_S for number in range(len(dues))], abs=0.002)
+    assert len(dues) in (begun // 2, begun - begun // 2)
+    assert max(each.took_s for each in asked) >= 4 * PACE_S, "the first waited for those behind it"
+    assert min(each.took_s for each in asked) >= 0
 
 
 def test_percentile_is_nearest_rank() -> None:

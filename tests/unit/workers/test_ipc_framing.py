@@ -123,6 +123,46 @@ async def test_a_burst_arrives_in_order_and_large_frames_as_views() -> None:
         assert ends.closed == [None]
 
 
+async def test_large_frames_let_other_connections_have_their_turn() -> None:
+    """Two streams of large frames to one loop: neither has to wait until the other is at its end."""
+    order: list[str] = []
+    streams = {"one": Ends(), "two": Ends()}
+    async with (
+        connected(streams["one"]) as (first, _),
+        connected(streams["two"]) as (second, _),
+    ):
+        for name, ends in streams.items():
+            check = ends.check
+            ends.check = lambda name=name, check=check: (order.append(name), check())  # type: ignore[method-assign,misc,assignment]
+        for _ in range(20):
+            first.send(bytes(4 * VIEW_OCTETS))
+            second.send(bytes(4 * VIEW_OCTETS))
+        for ends in streams.values():
+            await ends.until(lambda ends=ends: len(ends.received) == 20)  # type: ignore[misc]
+    assert order.index("two") < 20
+    assert order.index("one") < 20
+    assert {"one", "two"} == set(order[:20])
+
+
+async def test_reading_that_was_paused_by_its_owner_stays_paused_after_a_large_frame() -> None:
+    ends = Ends()
+    async with connected(ends) as (sender, receiver):
+
+        def take(body: bytes) -> None:
+            receiver.pause_reading()
+            ends.take(body)
+
+        receiver.on_frame = take
+        for _ in range(2):
+            sender.send(bytes(16 * VIEW_OCTETS))  # more than one read takes
+        await ends.until(lambda: len(ends.received) == 1)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(ends.received) == 1
+        receiver.resume_reading()
+        await ends.until(lambda: len(ends.received) == 2)
+
+
 async def test_a_slow_reader_congests_its_sender_and_lets_it_go_again() -> None:
     ends = Ends()
     async with connected(ends) as (sender, receiver):

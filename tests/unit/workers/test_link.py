@@ -21,7 +21,7 @@ from sojourn.handshake_octets import Identity, Peer, PeerRole
 from sojourn.ids import NodeRun
 from sojourn.mesh import Call, Credit, Goodbye, MeshControl, Ping, Pong, decode_mesh, encode_mesh
 from sojourn.workers.link import Link, LinkOptions
-from sojourn.workers.stream import Piece
+from sojourn.workers.stream import LARGE_FRAME, Piece
 
 PEER = Peer(Identity(NodeRun(b"peer", 1), PeerRole.NODE, 0, 2_000_000), dialled=True)
 REPLY = reply_frame(0, 1, 0, 1, b"peer", 1, b"")
@@ -40,6 +40,7 @@ class RecordingTransport(asyncio.Transport):
         self.link: Link | None = None
         self.octets = bytearray()
         self.stuck = False
+        self.reading = True
         self.closed = self.aborted = False
 
     def set_protocol(self, protocol: Any) -> None:
@@ -55,6 +56,15 @@ class RecordingTransport(asyncio.Transport):
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closed
 
     def close(self) -> None:
         if not self.closed:
@@ -115,10 +125,12 @@ class Setting:
     def receive(self, *bodies: bytes) -> None:
         for body in bodies:
             octets = LENGTH.pack(len(body)) + body
-            space = self.link.get_buffer(65536)
-            space[: len(octets)] = octets
-            del space
-            self.link.buffer_updated(len(octets))
+            while octets:
+                space = self.link.get_buffer(65536)
+                part, octets = octets[: len(space)], octets[len(space) :]
+                space[: len(part)] = part
+                del space
+                self.link.buffer_updated(len(part))
 
     def hear(self, *messages: MeshControl) -> None:
         self.receive(*(control_frame(encode_mesh(message)) for message in messages))
@@ -160,6 +172,24 @@ async def test_records_wait_for_credit_and_keep_their_order() -> None:
     assert setting.transport.take() == records[2:]
     assert (setting.link.outbound_records, setting.link.outbound_octets) == (0, 0)
     await setting.end()
+
+
+async def test_a_large_frame_lets_other_connections_have_their_turn() -> None:
+    setting = Setting()
+    await turn()
+    setting.receive(CONTRACT)
+    assert setting.transport.reading
+    large = contract_frame([bytes(LARGE_FRAME)])
+    setting.receive(large)
+    assert not setting.transport.reading
+    await turn()
+    assert setting.transport.reading
+    setting.receive(large)
+    setting.link.abort("broken")
+    await turn()
+    assert not setting.transport.reading, "a transport that closes is not asked to read"
+    assert len(setting.receiver.got) == 3
+    await setting.link.wait_closed()
 
 
 async def test_octet_credit_lets_one_record_go_beyond_it() -> None:
