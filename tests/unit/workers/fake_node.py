@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 from sojourn import frames
 from sojourn.control import Control, ErrorBody, RegistryEntry, decode_control, encode_error
-from sojourn.errors import SojournError, Unavailable
+from sojourn.errors import NotFound, SojournError, Unavailable
 from sojourn.frames import FLAG_INTENT, FLAG_REQUEST, RecordHeader, parse_record_header
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind
 from sojourn.options import Options
@@ -38,6 +38,51 @@ REGISTRY = (
     RegistryEntry("Device", ObjectKind.INSTANCE_SPOT, "preserve", 1),
     RegistryEntry("Player", ObjectKind.ACTOR, "recreate", 1),
 )
+
+
+class VirtualLoop:
+    """The timers of an event loop in time that only the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.timers: list[tuple[float, VirtualTimer]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[..., object], *arguments: Any) -> VirtualTimer:
+        timer = VirtualTimer(callback, arguments)
+        self.timers.append((when, timer))
+        return timer
+
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> VirtualTimer:
+        return self.call_at(self.now, callback, *arguments)
+
+    @property
+    def armed(self) -> int:
+        return sum(not timer.over for _, timer in self.timers)
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        due = [entry for entry in self.timers if entry[0] <= self.now]
+        self.timers = [entry for entry in self.timers if entry[0] > self.now]
+        for _, timer in sorted(due, key=lambda entry: entry[0]):
+            timer.fire()
+
+
+class VirtualTimer:
+    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self._callback = callback
+        self._arguments = arguments
+        self.over = False
+
+    def cancel(self) -> None:
+        self.over = True
+
+    def fire(self) -> None:
+        if not self.over:
+            self.over = True
+            self._callback(*self._arguments)
 
 
 class FakePool:
@@ -88,7 +133,9 @@ class FakePool:
 class FakeNode:
     """See the module text."""
 
-    def __init__(self, rows: MemoryRows | None = None, run: NodeRun = HERE) -> None:
+    def __init__(
+        self, rows: MemoryRows | None = None, run: NodeRun = HERE, timers: VirtualLoop | None = None
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.run = run
         self.lease_generation = run.generation
@@ -111,7 +158,8 @@ class FakeNode:
         self.lanes: dict[int, WorkerLane] = {}
         self.to_worker: list[tuple[int, bytes]] = []
         self.pool = FakePool(self)
-        self.senders = SenderPaths(self, self.loop, cache_age_s=15.0, marker_limit_s=2.0, follow_s=30.0)
+        loop = self.loop if timers is None else cast(asyncio.AbstractEventLoop, timers)
+        self.senders = SenderPaths(self, loop, cache_age_s=15.0, marker_limit_s=2.0, follow_s=30.0)
         self.router = Router(self, self.senders)
         self.links: set[NodeRun] = {THERE}
         self.sent: list[tuple[NodeRun, bytes]] = []
@@ -120,6 +168,10 @@ class FakeNode:
         self.failed: list[tuple[int, SojournError]] = []
         self.activated: list[bytes] = []
         self.logged: list[str] = []
+        self.markers: list[tuple[NodeRun, int]] = []
+        self.asked: list[int] = []
+        """Operation numbers whose look-ups reached the directory."""
+        self.here: set[ObjectKey] = set()
         self.routes: dict[ObjectKey, Route] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.creation = Creation(cast(Any, self))
@@ -168,6 +220,9 @@ class FakeNode:
         task.add_done_callback(self.tasks.discard)
 
     async def resolve(self, key: ObjectKey, header: RecordHeader) -> Route:
+        self.asked.append(header.operation_low)
+        if key not in self.routes:
+            raise NotFound("there is no such object")
         return self.routes[key]
 
     async def connect(self, run: NodeRun) -> None:
@@ -212,7 +267,7 @@ class FakeNode:
         return True
 
     def accounts_for(self, key: ObjectKey) -> bool:
-        return False
+        return key in self.here
 
     def fail_record(self, body: bytes, header: RecordHeader, error: SojournError) -> None:
         self.failed.append((header.operation_low, error))
@@ -227,10 +282,12 @@ class FakeNode:
         self.told.append((f"marker {number}", to))
 
     def send_marker(self, run: NodeRun, key: ObjectKey, kind: int, number: int) -> bool:
-        return False
+        if run in self.links:
+            self.markers.append((run, number))
+        return run in self.links
 
     def marker_ended(self) -> None:
-        """Nothing waits for it."""
+        self.logged.append("marker_ended")
 
     def install_follow(self, held: LocalObject, run: NodeRun) -> None:
         held.place = Place.FOLLOW
