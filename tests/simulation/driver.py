@@ -38,6 +38,8 @@ class Driver:
         self.node = node
         self.world = node.world
         self.key = key
+        self.keys: tuple[bytes, ...] = (key,)
+        """The participants whose records are this handoff's."""
         self._timer: Timer | None = None
         self._armed: float | None = None
         self._busy = False
@@ -99,10 +101,15 @@ class Driver:
     def _row_answer(self, known: bool, row: RowFacts | None) -> None:
         self.deliver(ev.RowRead(row) if known else ev.RowReadFailed())
 
-    def write(self, version: str, change: Callable[[RowFacts], RowFacts], answers: dict[str, Event]) -> None:
-        self.world.store.write(
-            self.key, version, change, partial(self.node.step, self._write_answer, answers)
-        )
+    def write(
+        self,
+        version: str,
+        change: Callable[[RowFacts], RowFacts],
+        answers: dict[str, Event],
+        others: fx.Conditions,
+    ) -> None:
+        reply = partial(self.node.step, self._write_answer, answers)
+        self.world.store.write(self.key, version, change, reply, others)
 
     def _write_answer(self, answers: dict[str, Event], outcome: str) -> None:
         self.deliver(answers[outcome])

@@ -28,6 +28,7 @@ class Faults:
             (mix.pauses, self._pause),
             (mix.kills, self._kill),
             (mix.store_outages, self._store_outage),
+            (mix.touches, self._touch),
         ):
             if rate:
                 self._fault_later(rate, fault)
@@ -105,6 +106,12 @@ class Faults:
             self.world.clock.random.choice((0.1, 1.0, 6.0)) * self.world.clock.random.random(),
             self._store_back,
         )
+
+    def _touch(self) -> None:
+        """Somebody rewrites a member's row: a write over the unit has to be rebuilt (B6.5)."""
+        members = [member for unit in self.world.store.members.values() for member in unit]
+        if members:
+            self.world.store.touch(self.world.clock.random.choice(members))
 
     def _store_back(self) -> None:
         self.world.store.down = False

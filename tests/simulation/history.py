@@ -39,6 +39,8 @@ class Record:
         "origin",
         "sender",
         "sequence",
+        "stamp",
+        "unit",
         "where",
     )
 
@@ -56,6 +58,10 @@ class Record:
         self.excuse: str | None = None
         self.where = origin
         self.hops = 0
+        self.unit = key
+        """Key of the unit's own row: the object itself, or the Spot that the Actor is in."""
+        self.stamp: tuple[object, int] | None = None
+        """Its place in the order of the whole unit, as the source of a handoff fixed it."""
 
     def __repr__(self) -> str:
         kind = "marker" if self.marker is not None else f"s{self.sender}#{self.sequence}"
@@ -67,7 +73,9 @@ class Payload:
 
     __slots__ = ("data", "generation", "handled", "released", "run", "saved")
 
-    def __init__(self, run: NodeRun, data: bytes, generation: int, handled: int, saved: list[Record]) -> None:
+    def __init__(
+        self, run: NodeRun, data: bytes, generation: int, handled: dict[bytes, int], saved: list[Record]
+    ) -> None:
         self.run = run
         self.data = data
         self.generation = generation
@@ -93,7 +101,7 @@ class History:
         self.disturbed_keys: dict[bytes, list[float]] = defaultdict(list)
         self.payloads: list[Payload] = []
         self.counts: Counter[str] = Counter()
-        self.saved_before: dict[int, int] = {}
+        self.stamps: dict[object, int] = {}
 
     # operations
 
@@ -105,15 +113,15 @@ class History:
         (self.disturbed if key is None else self.disturbed_keys[key]).append(now)
 
     def turn_started(self, record: Record, run: NodeRun, owner: NodeRun | None) -> None:
-        if record.key in self.turns:
-            raise Violation(f"turns overlap: {record} at {run} while {self.turns[record.key]} runs")
+        if record.unit in self.turns:
+            raise Violation(f"turns overlap: {record} at {run} while {self.turns[record.unit]} runs")
         if owner != run:
             raise Violation(f"{run} runs {record} while the store names {owner}: two owners")
-        self.turns[record.key] = (run, record)
+        self.turns[record.unit] = (run, record)
 
     def turn_ended(self, record: Record, generation: int, handled: int, now: float) -> None:
         """`handled` is how many turns the object's own state has seen: a fork or a lost state shows here."""
-        self.turns.pop(record.key, None)
+        self.turns.pop(record.unit, None)
         identity = (record.key, generation)
         if handled != self.handled[identity]:
             raise Violation(
@@ -122,6 +130,7 @@ class History:
         self.handled[identity] += 1
         self._end(record, "handled")
         self._check_order(record, generation, now)
+        self._check_unit_order(record, now)
 
     def turn_died(self, key: bytes) -> None:
         self.turns.pop(key, None)
@@ -150,6 +159,16 @@ class History:
             self.last_sequence[place] = record.sequence
         elif not self._was_disturbed(record, now):
             raise Violation(f"{record} was handled after #{last} of the same sender")
+
+    def _check_unit_order(self, record: Record, now: float) -> None:
+        """Saved work, then the batch, whichever participant each is for (B1.6, R4.6.1)."""
+        if record.stamp is None:
+            return
+        handoff, place = record.stamp
+        last = self.stamps.get(handoff, -1)
+        self.stamps[handoff] = max(last, place)
+        if place < last and not self._was_disturbed(record, now):
+            raise Violation(f"{record} was place {place} in its unit's order and ran after place {last}")
 
     def _was_disturbed(self, record: Record, now: float) -> bool:
         since = record.accepted_at - ORDER_SLACK_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sojourn.handoff.effects import Conditions
 from sojourn.handoff.path import (
     PathLost,
     Route,
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from tests.simulation.node import Node
 
 __all__ = ["Lookups"]
+
+
+def conditions_of(row: RowFacts) -> Conditions:
+    """The versions just read of a unit's other rows."""
+    return tuple(each.condition for each in row.others)
 
 
 class Lookups:
@@ -38,33 +44,43 @@ class Lookups:
         if not known:
             path.deliver(RouteRefused("Unavailable"))
         elif row is None or row.lost or self.node.world.is_gone(row.owner):
-            self._create_anew(key, row)
+            self._create_anew(key)
         elif row.owner == self.node.run and not self._accounted(key):
             path.deliver(RouteRefused("DataLost"))
             self.check_lost(key)
         else:
             path.deliver(RouteLearned(Route(row.owner, row.object_generation, row.owner_generation)))
 
-    def _create_anew(self, key: bytes, row: RowFacts | None) -> None:
-        """Instance Spots come back on demand, as a new incarnation (B6.6, B6.8)."""
-        assert row is not None
-        new = self.node.world.new_incarnation(self.node.run)
-        self.creating.add(key)
+    def _create_anew(self, key: bytes) -> None:
+        """Whatever is lost comes back on demand, as a new incarnation of the whole unit (B6.6, B6.8)."""
+        unit = self.node.world.unit_of(key)
+        self.creating.add(unit)
+        self.node.world.store.read(unit, partial(self.node.step, self._read_to_create, key, unit))
+
+    def _read_to_create(self, key: bytes, unit: bytes, known: bool, row: RowFacts | None) -> None:
+        world = self.node.world
+        if not known or row is None or not (row.lost or world.is_gone(row.owner)):
+            self.creating.discard(unit)
+            self.look_up(key)
+            return
+        new = world.new_incarnation(self.node.run)
         change = partial(self._incarnate, new)
         reply = partial(self.node.step, self._created, key, new)
-        self.node.world.store.write(key, row.version, change, reply)
+        world.store.write(unit, row.version, change, reply, conditions_of(row))
 
     @staticmethod
     def _incarnate(new: RowFacts, row: RowFacts) -> RowFacts:
         return new
 
     def _created(self, key: bytes, new: RowFacts, outcome: str) -> None:
-        self.creating.discard(key)
+        unit = self.node.world.unit_of(key)
+        self.creating.discard(unit)
         if outcome == "applied":
-            self.node.world.reborn(key)
-            item = LocalObject(self.node, key, new.object_generation, 0, ())
-            self.node.objects[key] = item
-            self.node.sources.pop(key, None)
+            self.node.world.reborn(unit)
+            item = LocalObject(self.node, unit, new.object_generation, {}, ())
+            for each in item.keys:
+                self.node.objects[each] = item
+                self.node.sources.pop(each, None)
             item.open()
             self.node.path(key).deliver(RouteLearned(Route(self.node.run, new.object_generation, 1)))
         elif outcome == "conflict":
@@ -74,11 +90,15 @@ class Lookups:
 
     def check_lost(self, key: bytes) -> None:
         """A message shows that the row may name this run as owner of what it does not hold (B6.8)."""
-        if key in self.checking or not self.node.world.sweeps:
-            return
-        self.checking.add(key)
-        self.node.path(key).deliver(PathLost(self.node.run))
-        self.node.world.store.read(key, partial(self.node.step, self._checked, key))
+        unit = self.node.world.unit_of(key)
+        if unit not in self.checking and self.node.world.sweeps:
+            self.node.path(key).deliver(PathLost(self.node.run))
+            self._check_unit(unit)
+
+    def _check_unit(self, unit: bytes) -> None:
+        if unit not in self.checking:
+            self.checking.add(unit)
+            self.node.world.store.read(unit, partial(self.node.step, self._checked, unit))
 
     def _accounted(self, key: bytes) -> bool:
         """Whether this run holds the object, or a handoff here will account for it."""
@@ -86,7 +106,7 @@ class Lookups:
             self.node.holds(key)
             or key in self.node.sources
             or key in self.node.objects
-            or key in self.creating
+            or self.node.world.unit_of(key) in self.creating
         )
 
     def _checked(self, key: bytes, known: bool, row: RowFacts | None) -> None:
@@ -99,7 +119,7 @@ class Lookups:
         ):
             change = partial(RowFacts._replace, lost=True)
             reply = partial(self.node.step, self._marked, key)
-            self.node.world.store.write(key, row.version, change, reply)
+            self.node.world.store.write(key, row.version, change, reply, conditions_of(row))
         else:
             self.checking.discard(key)
 
@@ -107,5 +127,5 @@ class Lookups:
         self.checking.discard(key)
         if outcome == "applied":
             self.node.world.history.counts["lost by sweep"] += 1
-        elif outcome != "conflict":
-            self.check_lost(key)
+        elif outcome != "conflict" or self.node.world.store.members:
+            self._check_unit(key)

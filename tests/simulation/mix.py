@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from sojourn.handoff.terms import HandoffOptions
 
@@ -44,6 +45,10 @@ class Mix:
     capture_fails: float = 0.0
     restore_fails: float = 0.0
     corrupt: float = 0.0
+    members: int = 0
+    """Member Actors of every object: each object is then a unit of 1 + `members` participants."""
+    touches: float = 0.0
+    """Rewrites of a member's row by somebody else, per virtual second."""
 
 
 def draw_mix(random: Random) -> Mix:
@@ -89,4 +94,12 @@ def draw_mix(random: Random) -> Mix:
         capture_fails=sometimes(0.4, 0.01, 0.1),
         restore_fails=sometimes(0.4, 0.01, 0.1),
         corrupt=sometimes(0.3, 0.005, 0.05),
+        **_units(random),
     )
+
+
+def _units(random: Random) -> dict[str, Any]:
+    """A third of the seeds moves units of several participants."""
+    if random.random() < 0.67:
+        return {}
+    return {"members": random.randint(1, 3), "touches": random.choice((0.0, 3.0, 30.0))}

@@ -80,10 +80,10 @@ class Node:
 
     def bury(self) -> None:
         """The process died: its turns end nowhere, and what waited to be read is lost."""
-        for item in self.objects.values():
+        for item in set(self.objects.values()):
             if item.running is not None:
                 self.world.history.turn_died(item.key)
-        for target in self.staged.values():
+        for target in set(self.staged.values()):
             if target.item is not None:
                 self.world.history.excuse(target.item.mailbox, "died with its node")
         for call, arguments in self._deferred:
@@ -181,6 +181,10 @@ class Node:
             return
         if self.world.straight_follow:
             first = route.run
+        for each in driver.keys:
+            self._install_follow(driver, each, route, first)
+
+    def _install_follow(self, driver: Driver, key: bytes, route: Route, first: NodeRun) -> None:
         self.follows[key] = (driver, route, set())
         if not self.holds(key):
             path = self.path(key)
@@ -190,9 +194,15 @@ class Node:
                 path.deliver(RouteLearned(route))
 
     def remove_follow(self, driver: Driver) -> None:
-        held = self.follows.get(driver.key)
-        if held is not None and held[0] is driver:
-            del self.follows[driver.key]
+        for key in driver.keys:
+            held = self.follows.get(key)
+            if held is not None and held[0] is driver:
+                del self.follows[key]
+
+    def forget_source(self, driver: SourceDriver) -> None:
+        for key in driver.keys:
+            if self.sources.get(key) is driver:
+                del self.sources[key]
 
     def _follow_on(self, record: Record) -> None:
         key = record.key
@@ -242,8 +252,9 @@ class Node:
         return key in self.staged or (item is not None and item.status != "closed")
 
     def drop_object(self, item: LocalObject) -> None:
-        if self.objects.get(item.key) is item:
-            del self.objects[item.key]
+        for key in item.keys:
+            if self.objects.get(key) is item:
+                del self.objects[key]
 
     # frames
 

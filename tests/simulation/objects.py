@@ -16,13 +16,17 @@ __all__ = ["LocalObject"]
 
 
 class LocalObject:
-    """One instance. `handled` is its state: the number of turns it has seen in this incarnation."""
+    """One instance, or a Spot with its members under one turn: `keys` names all of them, the Spot first.
+
+    `handled` is their state: the number of turns each has seen in this incarnation.
+    """
 
     __slots__ = (
         "came_from",
         "generation",
         "handled",
         "key",
+        "keys",
         "mailbox",
         "node",
         "on_turn_end",
@@ -31,10 +35,16 @@ class LocalObject:
     )
 
     def __init__(
-        self, node: Node, key: bytes, generation: int, handled: int, saved: Iterable[Record]
+        self,
+        node: Node,
+        key: bytes,
+        generation: int,
+        handled: dict[bytes, int],
+        saved: Iterable[Record],
     ) -> None:
         self.node = node
         self.key = key
+        self.keys = (key, *node.world.store.members.get(key, ()))
         self.generation = generation
         self.handled = handled
         self.mailbox: deque[Record] = deque(saved)
@@ -65,15 +75,16 @@ class LocalObject:
         record = self.mailbox.popleft()
         self.running = record
         world = self.node.world
-        row = world.store.rows.get(self.key)
+        row = world.store.rows.get(record.key)
         world.history.turn_started(record, self.node.run, None if row is None else row.owner)
         world.clock.after(world.mix.turn_s * world.clock.random.random(), self.node.step, self._end, record)
 
     def _end(self, record: Record) -> None:
         world = self.node.world
         self.running = None
-        world.history.turn_ended(record, self.generation, self.handled, world.clock.now)
-        self.handled += 1
+        handled = self.handled.get(record.key, 0)
+        world.history.turn_ended(record, self.generation, handled, world.clock.now)
+        self.handled[record.key] = handled + 1
         if self.on_turn_end is not None:
             then, self.on_turn_end = self.on_turn_end, None
             then()

@@ -38,6 +38,7 @@ class PathDriver(Driver):
 
     def _send_marker(self, effect: SendMarker) -> None:
         marker = Record(self.world.next_number(), self.node.run, self.key, -1, 0, self.world.clock.now)
+        marker.unit = self.world.unit_of(self.key)
         marker.marker = effect.marker_id
         self.node.send_record(marker, effect.run)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK_BYTES", "SourceDriver"]
 
 CHUNK_BYTES = 4
+RELAY_AT = 1_000_000
+"""Where the batch stands in a unit's order: behind all saved work."""
 
 
 class SourceDriver(Driver):
@@ -32,6 +34,7 @@ class SourceDriver(Driver):
     ) -> None:
         super().__init__(node, item.key)
         self.item = item
+        self.keys = item.keys
         self.target = target
         self.identity = HandoffIdentity(
             (0, self.world.next_number()), 1, f"owner-{node.run}", 1, node.run, row.version
@@ -62,7 +65,8 @@ class SourceDriver(Driver):
     # object
 
     def _seal(self, effect: fx.SealObject) -> None:
-        self.node.sources[self.key] = self.node.latest[self.key] = self
+        for key in self.keys:
+            self.node.sources[key] = self.node.latest[key] = self
         self.node.handoffs[self.identity] = self
         self.item.seal(self._sealed)
 
@@ -76,7 +80,9 @@ class SourceDriver(Driver):
             return
         item.status = "closed"
         data = world.random_bytes()
-        self.payload = Payload(self.node.run, data, item.generation, item.handled, list(item.mailbox))
+        self.payload = Payload(self.node.run, data, item.generation, dict(item.handled), list(item.mailbox))
+        for place, record in enumerate(item.mailbox):
+            record.stamp = (self.identity, place)
         world.history.captured(self.payload)
         world.payloads[self.identity] = self.payload
         count = -(-len(data) // CHUNK_BYTES)
@@ -135,7 +141,8 @@ class SourceDriver(Driver):
 
     def _send_relay(self, effect: fx.SendRelay) -> None:
         self.relayed = len(effect.records)
-        for record in effect.records:
+        for place, record in enumerate(effect.records):
+            record.stamp = (self.identity, RELAY_AT + place)
             self.node.send_on(effect.connection, ("relay", self.identity, record))
 
     def _send_cutover(self, effect: fx.SendCutover) -> None:
@@ -154,8 +161,7 @@ class SourceDriver(Driver):
 
     def _remove(self, effect: fx.RemoveFollowRoute) -> None:
         self.node.remove_follow(self)
-        if self.node.sources.get(self.key) is self:
-            del self.node.sources[self.key]
+        self.node.forget_source(self)
 
     def _report(self, effect: fx.ReportOutcome) -> None:
         self.outcomes += 1
@@ -165,8 +171,7 @@ class SourceDriver(Driver):
 
     def _forget(self, effect: fx.ForgetHandoff) -> None:
         self.node.handoffs.pop(self.identity, None)
-        if self.node.sources.get(self.key) is self:
-            del self.node.sources[self.key]
+        self.node.forget_source(self)
         self.world.source_forgotten(self)
 
     # store
@@ -182,6 +187,7 @@ class SourceDriver(Driver):
                 "unknown": ev.FenceUnknown(),
                 "failed": ev.FenceUnknown(),
             },
+            effect.others,
         )
 
     def _mark_lost(self, effect: fx.MarkLost) -> None:
@@ -194,6 +200,7 @@ class SourceDriver(Driver):
                 "unknown": ev.LostUnknown(),
                 "failed": ev.LostUnknown(),
             },
+            effect.others,
         )
 
     _carriers = {  # noqa: RUF012

@@ -118,22 +118,23 @@ class Stagings:
         for each in waiting[1:]:
             self.node.frame_arrived(*each)
 
-    def stage(self, target: TargetDriver) -> None:
+    def stage(self, target: TargetDriver, keys: tuple[bytes, ...]) -> None:
         """Register the temporary queue; this node's own path leads here from now on (B8.14, B9.4)."""
-        key = target.key
-        self.node.staged[key] = self.node.latest[key] = target
+        for key in keys:
+            self.node.staged[key] = self.node.latest[key] = target
         if not self.node.world.divert_at_commit:
-            self.lead_here(target)
+            self.lead_here(target, keys)
 
-    def lead_here(self, target: TargetDriver) -> None:
-        key = target.key
-        path = self.node.path(key)
-        source = self.node.sources.get(key)
-        last = path.machine.last_run
-        if last in (None, self.node.run) and source is not None and source.follow_owner is None:
-            path.deliver(PathTaken(Route(source.target.run, 0, 0)))  # what this node followed went there
-        path.deliver(StagingBegun(self.node.run, target.identity.source))
+    def lead_here(self, target: TargetDriver, keys: tuple[bytes, ...]) -> None:
+        for key in keys:
+            path = self.node.path(key)
+            source = self.node.sources.get(key)
+            last = path.machine.last_run
+            if last in (None, self.node.run) and source is not None and source.follow_owner is None:
+                path.deliver(PathTaken(Route(source.target.run, 0, 0)))  # what this node followed went there
+            path.deliver(StagingBegun(self.node.run, target.identity.source))
 
     def unstage(self, target: TargetDriver) -> None:
-        if self.node.staged.get(target.key) is target:
-            del self.node.staged[target.key]
+        for key in target.keys:
+            if self.node.staged.get(key) is target:
+                del self.node.staged[key]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sojourn.handoff.terms import RowFacts
+from sojourn.handoff.effects import Conditions
+from sojourn.handoff.terms import ParticipantFacts, RowFacts
 from sojourn.ids import NodeRun
 
 from tests.simulation.clock import Clock
@@ -41,6 +42,8 @@ class Store:
         self.down = False
         self.on_lost: Callable[[bytes], None] = lambda key: None
         self.rows: dict[bytes, RowFacts] = {}
+        self.members: dict[bytes, tuple[bytes, ...]] = {}
+        """The other participants of each unit, by the key of its own row (B6.3)."""
         self.versions = 0
         self.object_generations = 0
 
@@ -52,8 +55,13 @@ class Store:
         """Write the row of a new incarnation, at once (B1.3)."""
         self.object_generations += 1
         row = RowFacts(self.next_version(), owner, self.object_generations, 1)
-        self.rows[key] = row
+        for each in (key, *self.members.get(key, ())):
+            self.rows[each] = row
         return row
+
+    def touch(self, key: bytes) -> None:
+        """Somebody else rewrites a row without changing what a move asks of it: a new version."""
+        self.rows[key] = self.rows[key]._replace(version=self.next_version())
 
     def _way(self) -> float:
         random, faults = self._clock.random, self.faults
@@ -69,13 +77,31 @@ class Store:
         self._clock.after(self._way(), self._read_now, key, reply)
 
     def _read_now(self, key: bytes, reply: Callable[[bool, RowFacts | None], None]) -> None:
-        row = self.rows.get(key)
-        self._clock.after(self._way(), reply, True, row)
+        members = self.members.get(key)
+        if members is not None:  # the own row is read last
+            others = tuple(participant(each, self.rows[each]) for each in members)
+            self._clock.after(self._way(), self._read_own, key, others, reply)
+        else:
+            self._clock.after(self._way(), reply, True, self.rows.get(key))
+
+    def _read_own(
+        self,
+        key: bytes,
+        others: tuple[ParticipantFacts, ...],
+        reply: Callable[[bool, RowFacts | None], None],
+    ) -> None:
+        self._clock.after(self._way(), reply, True, self.rows[key]._replace(others=others))
 
     def write(
-        self, key: bytes, version: str, change: Callable[[RowFacts], RowFacts], reply: Callable[[str], None]
+        self,
+        key: bytes,
+        version: str,
+        change: Callable[[RowFacts], RowFacts],
+        reply: Callable[[str], None],
+        others: Conditions = (),
     ) -> None:
-        """Change the row if it has this version: `reply` gets applied, conflict, unknown or failed."""
+        """Change the rows of a unit if all have these versions: `reply` gets applied, conflict, unknown or
+        failed."""
         random, faults = self._clock.random, self.faults
         dice = random.random()
         if self.down:
@@ -87,12 +113,12 @@ class Store:
             if random.random() < 0.5:
                 again = 0.1 + faults.delay_s * 6 * random.random()  # about when the caller tries again
                 late = random.choice((0.02, again, again, 3.0))
-                self._clock.after(late, self._write_now, key, version, change, None)
+                self._clock.after(late, self._write_now, key, version, change, None, others)
         elif dice < faults.unavailable + faults.lost_before + faults.lost_after:
-            self._clock.after(self._way(), self._write_now, key, version, change, None)
+            self._clock.after(self._way(), self._write_now, key, version, change, None, others)
             self._clock.after(0.1, reply, "unknown")
         else:
-            self._clock.after(self._way(), self._write_now, key, version, change, reply)
+            self._clock.after(self._way(), self._write_now, key, version, change, reply, others)
 
     def _write_now(
         self,
@@ -100,18 +126,37 @@ class Store:
         version: str,
         change: Callable[[RowFacts], RowFacts],
         reply: Callable[[str], None] | None,
+        others: Conditions,
     ) -> None:
-        row = self.rows.get(key)
         outcome = "conflict"
-        if row is not None and row.version == version:
-            new = change(row)._replace(version=self.next_version())
-            check_change(row, new)
-            self.rows[key] = new
-            if new.lost:
+        conditions = ((key, version), *others)
+        if all(self.rows[each].version == expected for each, expected in conditions):
+            for each, _ in conditions:
+                row = self.rows[each]
+                new = change(row)._replace(version=self.next_version(), others=())
+                check_change(row, new)
+                self.rows[each] = new
+            self._check_unit(key)
+            if self.rows[key].lost:
                 self.on_lost(key)
             outcome = "applied"
         if reply is not None:
             self._clock.after(self._way(), reply, outcome)
+
+    def _check_unit(self, key: bytes) -> None:
+        """Owner, fence and lost mark of a unit stand in all of its rows, or in none (R3.3, B6.7, B6.8)."""
+        own = self.rows[key]._replace(version="")
+        for member in self.members.get(key, ()):
+            row = self.rows[member]._replace(version="")
+            if row != own:
+                raise Violation(f"a write tears a unit: {key.decode()} {own}, {member.decode()} {row}")
+
+
+def participant(key: bytes, row: RowFacts) -> ParticipantFacts:
+    """What a member's row says."""
+    return ParticipantFacts(
+        key, row.version, row.owner, row.object_generation, row.owner_generation, lost=row.lost
+    )
 
 
 def check_change(old: RowFacts, new: RowFacts) -> None:

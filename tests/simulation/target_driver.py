@@ -34,7 +34,11 @@ class TargetDriver(Driver):
         self.opened = False
 
     def _install(self, effect: fx.InstallTemporaryQueue) -> None:
-        self.node.stagings.stage(self)
+        self.node.stagings.stage(self, self.keys)
+
+    def _stage_participants(self, effect: fx.StageParticipants) -> None:
+        self.keys = (self.key, *effect.keys)
+        self.node.stagings.stage(self, effect.keys)
 
     def _store_chunk(self, effect: fx.StoreChunk) -> None:
         self.buffer[effect.offset : effect.offset + len(effect.data)] = effect.data
@@ -58,7 +62,10 @@ class TargetDriver(Driver):
         payload = self.world.payloads[self.identity]
         if bytes(self.buffer) != payload.data:
             raise Violation("an object is restored from other bytes than were captured")
-        self.item = LocalObject(self.node, self.key, payload.generation, payload.handled, payload.saved)
+        handled = dict(payload.handled)
+        self.item = LocalObject(self.node, self.key, payload.generation, handled, payload.saved)
+        if self.item.keys != self.keys:
+            raise Violation(f"{self.key.decode()} is restored with participants {self.keys}")
         self.deliver(ev.ObjectRestored())
 
     def _ready(self, effect: fx.SendRelayReady) -> None:
@@ -80,6 +87,7 @@ class TargetDriver(Driver):
                 "unknown": ev.OwnerWriteUnknown(),
                 "failed": ev.OwnerWriteFailed(),
             },
+            effect.others,
         )
 
     def _open(self, effect: fx.OpenDispatch) -> None:
@@ -88,8 +96,9 @@ class TargetDriver(Driver):
         self.opened = True
         self.node.stagings.unstage(self)
         if self.world.divert_at_commit:
-            self.node.stagings.lead_here(self)
-        self.node.objects[self.key] = item
+            self.node.stagings.lead_here(self, self.keys)
+        for key in self.keys:
+            self.node.objects[key] = item
         for record in (*effect.relay, *effect.queue):
             if record.marker is None:
                 item.mailbox.append(record)
@@ -118,7 +127,8 @@ class TargetDriver(Driver):
             else:
                 node.fail(record, "Unavailable")
         if effect.disposal is not DirectDisposal.FOLLOW_TO_SOURCE:
-            node.path(self.key).deliver(PathLost(node.run))
+            for key in self.keys:
+                node.path(key).deliver(PathLost(node.run))
 
     def _send_follow(self, effect: fx.SendFollow) -> None:
         for record in effect.records:
@@ -136,7 +146,7 @@ class TargetDriver(Driver):
     def arrived(self, event: Event, record: Record) -> None:
         """A record for the staged object; a marker is answered as it is staged (B9.4)."""
         self.deliver(event)
-        staged = self.node.staged.get(self.key) is self
+        staged = self.node.staged.get(record.key) is self
         if record.marker is not None and staged and self.world.answer_staged:
             self.node.answer(record, Route(self.node.run, self.generation, 0))
 
@@ -146,6 +156,7 @@ class TargetDriver(Driver):
         fx.DeliverRecords: Driver.deliver_records,
         fx.FailHeld: Driver.fail_held,
         fx.InstallTemporaryQueue: _install,
+        fx.StageParticipants: _stage_participants,
         fx.StoreChunk: _store_chunk,
         fx.CompareChunk: _compare_chunk,
         fx.VerifyAssembly: _verify,

@@ -90,6 +90,12 @@ class World:
         )
         self.chaos = True
         self.keys = [b"s%d" % number for number in range(self.mix.keys)]
+        self._units: dict[bytes, bytes] = {}
+        if self.mix.members:
+            letters = (b"a", b"b", b"c")[: self.mix.members]
+            self.store.members = {key: tuple(key + letter for letter in letters) for key in self.keys}
+            self._units = {member: key for key, unit in self.store.members.items() for member in unit}
+        self.participants = [*self.keys, *self._units]
 
     # the run
 
@@ -119,9 +125,10 @@ class World:
     def _create(self, key: bytes) -> None:
         node = self.clock.random.choice(self.nodes)
         row = self.store.create(key, node.run)
-        item = LocalObject(node, key, row.object_generation, 0, ())
-        node.objects[key] = item
-        node.path(key).deliver(RouteLearned(Route(node.run, row.object_generation, 1)))
+        item = LocalObject(node, key, row.object_generation, {}, ())
+        for each in item.keys:
+            node.objects[each] = item
+            node.path(each).deliver(RouteLearned(Route(node.run, row.object_generation, 1)))
         item.open()
 
     # senders
@@ -133,13 +140,14 @@ class World:
         if self._senders_stop:
             return
         node = self.nodes[sender]
-        node.step(self.send, node, sender, self.clock.random.choice(self.keys))
+        node.step(self.send, node, sender, self.clock.random.choice(self.participants))
         self._send_later(sender)
 
     def send(self, node: Node, sender: int, key: bytes) -> Record:
         sequence = self._sequences.get((sender, key), 0)
         self._sequences[sender, key] = sequence + 1
         record = Record(next(self._operations), node.run, key, sender, sequence, self.clock.now)
+        record.unit = self.unit_of(key)
         self.history.accepted(record)
         node.submit(record)
         return record
@@ -181,13 +189,15 @@ class World:
             return
         if row.object_generation != item.generation:
             return
-        if node.path(key).machine.marker_out and not self.seal_with_marker_out:
+        markers = any(node.path(each).machine.marker_out for each in item.keys)
+        if markers and not self.seal_with_marker_out:
             return
         random = self.clock.random
         if random.random() < self.mix.burst:
             for sender, other in enumerate(self.nodes):
                 for _ in range(random.randint(0, 3)):
-                    self.clock.after(random.random() * 0.02, other.step, self.send, other, sender, key)
+                    each = key if len(item.keys) == 1 else random.choice(item.keys)
+                    self.clock.after(random.random() * 0.02, other.step, self.send, other, sender, each)
         gives_up_at = self.clock.now + random.uniform(*self.mix.gives_up_s)
         driver = self.source_driver(node, target, item, row, gives_up_at)
         self.handoffs += 1
@@ -224,7 +234,9 @@ class World:
         self._check_settled()
         for attempt in range(2):
             probes = [
-                self.send(node, index, key) for key in self.keys for index, node in enumerate(self.nodes)
+                self.send(node, index, key)
+                for key in self.participants
+                for index, node in enumerate(self.nodes)
             ]
             self.clock.run_until(self.clock.now + 10.0)
             if attempt == 1:
@@ -259,6 +271,10 @@ class World:
     def next_number(self) -> int:
         return next(self._numbers)
 
+    def unit_of(self, key: bytes) -> bytes:
+        """The key of the unit's own row for any of its participants."""
+        return self._units.get(key, key)
+
     def is_gone(self, run: NodeRun) -> bool:
         return run in self.gone
 
@@ -268,7 +284,8 @@ class World:
     def source_plan(
         self, identity: HandoffIdentity, target: NodeRun, row: RowFacts, gives_up_at: float
     ) -> SourcePlan:
-        return SourcePlan(identity, target, row.object_generation, row.owner_generation, gives_up_at)
+        generations = row.object_generation, row.owner_generation
+        return SourcePlan(identity, target, *generations, gives_up_at, others=row.others)
 
     def new_target(
         self, identity: HandoffIdentity, key: bytes, run: NodeRun, ends_at: float
@@ -301,7 +318,9 @@ class World:
         if log.name in _IMPOSSIBLE:
             raise Violation(f"{node.run}: {log.name} {dict(log.fields)}")
         if log.name in _DISTURBING:
-            self.history.disturb(self.clock.now, key)
+            unit = self.unit_of(key)
+            for each in (unit, *self.store.members.get(unit, ())):
+                self.history.disturb(self.clock.now, each)
 
     def crossed(self, source: SourceDriver) -> None:
         self.crossings.add(source.identity)
