@@ -41,6 +41,7 @@ __all__ = [
     "SealRefused",
     "Stop",
     "Stopped",
+    "UnitMember",
     "Unseal",
     "Welcome",
     "WorkerFailed",
@@ -154,12 +155,22 @@ class AwaitBoundary(_Control):
     key: bytes
 
 
+class UnitMember(msgspec.Struct, frozen=True, array_like=True):
+    """A further participant of a unit (R3.3), as the rows that the move began with name it."""
+
+    key: bytes
+    stable_type: str
+    object_generation: int
+    owner_generation: int
+
+
 class Seal(_Control):
     """End the running turn, stop dispatch and capture (R4.2.1). Answered by `Captured` or `SealRefused`.
 
     The envelope follows `Captured` in bulk frames of exactly `chunk_limit` bytes (the last may be shorter),
     so that each travels on as one chunk (R4.2.5) without being cut again. A running turn that has not ended
     after `wait_ms` (0 = no limit) ends the attempt: refused with `DeadlineExceeded`, the object serves on.
+    `members` are the Actors that move with a `SpotWide` Spot; refused when they are not those it has.
     """
 
     call: int
@@ -171,6 +182,7 @@ class Seal(_Control):
     owner_generation: int
     chunk_limit: int = 262_144
     wait_ms: int = 0
+    members: tuple[UnitMember, ...] = ()
 
 
 class Unseal(_Control):
@@ -208,6 +220,7 @@ class Restore(_Control):
     object_generation: int
     owner_generation: int
     length: int
+    members: tuple[UnitMember, ...] = ()
 
 
 class Admission(_Control):

@@ -9,13 +9,14 @@ how the pieces are sent.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from sojourn.control import Restore
 from sojourn.errors import InvalidOperation, ProtocolError
 from sojourn.frames import FLAG_COMPLETE, FLAG_REQUEST, RecordHeader
 from sojourn.ids import ObjectKind, describe_key, key_id
+from sojourn.spots.groups import in_unit_order
 from sojourn.spots.jobs import LocalCall, RecordCall
 from sojourn.spots.state import Buffer, capture_state, restore_state
 from sojourn.spots.ticks import OVERRUN_POLICIES
@@ -49,9 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CapturedObject", "capture", "restore"]
 
-_ONLY = 1
-"""Actors and Instance Spots move alone: their participant id."""
 _LENGTH = struct.Struct(">I")
+_LARGE_MIN = 1 << 16
+"""From this length on a state stays in the pieces it was captured in."""
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -90,40 +91,57 @@ class _Pieces:
 
 
 def capture(cell: Cell, seal: Seal, jobs: list[Job]) -> CapturedObject:
-    """Encode an object whose dispatch is closed. Changes nothing; the jobs are its mailbox, oldest first.
+    """Encode an object whose dispatch is closed, with the members that share its turn. Changes nothing; the jobs
+    are its mailbox, oldest first.
+
+    One count gives every job its order, whichever participant it is for: all of a unit keep one order (B1.6).
 
     Raises:
         InvalidOperation, NotConfigured: its state cannot be captured; the text names the attribute.
     """
+    unit = in_unit_order(cell)
+    numbers = {each: number for number, each in enumerate(unit, 1)}
     saved: list[SavedWork] = []
     ticks: list[PendingTimerTick] = []
     for job in jobs:
         order = len(saved) + len(ticks) + 1
         if isinstance(job, TickCall):
             if not job.timer.over:
-                ticks.append(_pending_tick(job, order))
+                ticks.append(_pending_tick(job, numbers[job.cell], order))
         elif isinstance(job, RecordCall):
-            saved.append(SavedWork(_ONLY, order, job.record))
+            saved.append(SavedWork(numbers[job.cell], order, job.record))
         elif isinstance(job, LocalCall):
-            saved.append(SavedWork(_ONLY, order, _freeze(cell, job)))
-    timers = sorted((cell.timers or {}).values(), key=lambda timer: timer.name.encode("utf-8"))
-    state = _Pieces(_state_pieces(cell, timers))
-    blob: Any = state if len(state) >= 1 << 16 else b"".join(state.pieces)
+            saved.append(SavedWork(numbers[job.cell], order, _freeze(job.cell, job)))
+    states: list[ApplicationState] = []
+    registrations: list[TimerRegistration] = []
+    large: dict[int, _Pieces] = {}
+    for number, each in enumerate(unit, 1):
+        timers = sorted((each.timers or {}).values(), key=lambda timer: timer.name.encode("utf-8"))
+        state = _Pieces(_state_pieces(each, timers))
+        blob: Any = b"".join(state.pieces) if len(state) < _LARGE_MIN else state
+        if blob is state:
+            large[id(state)] = state
+        states.append(ApplicationState(number, blob))
+        registrations += [_registration(timer, number) for timer in timers]
+    if len(unit) > 1:  # each vector by participant first (R4.2.2)
+        saved.sort(key=lambda work: (work.participant_id, work.order))
+        ticks.sort(key=lambda tick: (tick.participant_id, tick.order))
     envelope = Envelope(
         RelocationId(seal.relocation_high, seal.relocation_low),
         _identity(cell, seal),
         cell.host.app.version,
-        (ApplicationState(_ONLY, blob),),
+        tuple(states),
         tuple(saved),
-        tuple(_registration(timer) for timer in timers),
+        tuple(registrations),
         tuple(ticks),
     )
     pieces: list[Buffer] = []
     for piece in encode_envelope_parts(envelope):
-        if cast(object, piece) is state:
-            pieces += state.pieces
-        else:
+        whole = large.get(id(piece))
+        if whole is None:
             pieces.append(piece)
+        else:
+            pieces += whole.pieces
     total = 0
     for piece in pieces:
         total = checksum(piece, total)
@@ -176,9 +194,9 @@ def _freeze(cell: Cell, job: LocalCall) -> bytes:
     return head + outbox.origin.route_fence(cell.key, cell.object_generation, cell.owner_generation) + tail
 
 
-def _pending_tick(tick: TickCall, order: int) -> PendingTimerTick:
+def _pending_tick(tick: TickCall, participant: int, order: int) -> PendingTimerTick:
     return PendingTimerTick(
-        _ONLY,
+        participant,
         order,
         tick.timer.name,
         tick.delivery_index,
@@ -188,9 +206,9 @@ def _pending_tick(tick: TickCall, order: int) -> PendingTimerTick:
     )
 
 
-def _registration(timer: ActiveTimer) -> TimerRegistration:
+def _registration(timer: ActiveTimer, participant: int) -> TimerRegistration:
     return TimerRegistration(
-        _ONLY,
+        participant,
         timer.name,
         timer.handler.name,
         timer.period_ms,
@@ -207,30 +225,33 @@ def _registration(timer: ActiveTimer) -> TimerRegistration:
 
 
 def restore(cell: Cell, message: Restore, data: memoryview) -> None:
-    """Fill a fresh cell and its instance from an envelope: state, timers, queue (R4.3.4).
+    """Fill a fresh cell, its members and their instances from an envelope: state, timers, queue (R4.3.4).
 
     Raises:
         ProtocolError: the envelope is malformed or of another object.
         InvalidOperation, NotConfigured: its state cannot be restored here.
     """
+    unit = in_unit_order(cell)
     try:
         envelope = decode_envelope(data)
-        validate_envelope(envelope, participants=1)
+        validate_envelope(envelope, participants=len(unit))
     except WireError as error:
         raise ProtocolError(f"the envelope of {describe_key(cell.key)} is malformed: {error}") from error
     _check_identity(cell, envelope)
-    part, state = _split_state(envelope.application_states[0].state)
-    if part.state and cell.type.policy == "preserve":
-        restore_state(
-            cell.type,
-            cell.instance,
-            state,
-            envelope.application_version,
-            cell.host.app.version,
-            cell.host.sender,
-        )
-    timers = _restore_timers(cell, envelope, part)
-    _restore_queue(cell, envelope, timers)
+    timers: dict[int, dict[str, ActiveTimer]] = {}
+    for number, each in enumerate(unit, 1):
+        part, state = _split_state(envelope.application_states[number - 1].state)
+        if part.state and each.type.policy == "preserve":
+            restore_state(
+                each.type,
+                each.instance,
+                state,
+                envelope.application_version,
+                each.host.app.version,
+                each.host.sender,
+            )
+        timers[number] = _restore_timers(each, number, envelope, part)
+    _restore_queue(cell, unit, envelope, timers)
 
 
 def _check_identity(cell: Cell, envelope: Envelope) -> None:
@@ -251,9 +272,13 @@ def _split_state(blob: Buffer | None) -> tuple[_FrameworkPart, memoryview]:
         raise ProtocolError(f"the framework's part of a state blob is malformed: {error}") from None
 
 
-def _restore_timers(cell: Cell, envelope: Envelope, part: _FrameworkPart) -> dict[str, ActiveTimer]:
+def _restore_timers(
+    cell: Cell, participant: int, envelope: Envelope, part: _FrameworkPart
+) -> dict[str, ActiveTimer]:
     timers: dict[str, ActiveTimer] = {}
     for found in envelope.timer_registrations:
+        if found.participant_id != participant:
+            continue
         declared = cell.type.timers.get(found.handler_type)
         if declared is None:
             raise InvalidOperation(
@@ -286,12 +311,17 @@ def _restore_timers(cell: Cell, envelope: Envelope, part: _FrameworkPart) -> dic
     return timers
 
 
-def _restore_queue(cell: Cell, envelope: Envelope, timers: dict[str, ActiveTimer]) -> None:
-    jobs: list[tuple[int, Job]] = [
-        (work.order, _saved_call(cell, work.record)) for work in envelope.saved_work
+def _restore_queue(
+    cell: Cell, unit: tuple[Cell, ...], envelope: Envelope, timers: dict[int, dict[str, ActiveTimer]]
+) -> None:
+    """Everything of the unit into its one mailbox. Orders of several participants are one count at the source;
+    where a source counts each by itself, equal orders go by participant."""
+    jobs: list[tuple[int, int, Job]] = [
+        (work.order, work.participant_id, _saved_call(unit[work.participant_id - 1], work.record))
+        for work in envelope.saved_work
     ]
     for pending in envelope.pending_timer_ticks:
-        timer = timers[pending.timer_name]
+        timer = timers[pending.participant_id][pending.timer_name]
         tick = TickCall(
             timer,
             pending.delivery_index,
@@ -303,12 +333,13 @@ def _restore_queue(cell: Cell, envelope: Envelope, timers: dict[str, ActiveTimer
         timer.tick = tick
         timer.made_delivery = pending.delivery_index
         timer.made_scheduled = pending.scheduled_index
-        jobs.append((pending.order, tick))
-    jobs.sort(key=lambda entry: entry[0])
-    if timers:
-        cell.timers = timers
+        jobs.append((pending.order, pending.participant_id, tick))
+    jobs.sort(key=lambda entry: entry[:2])
+    for number, each in enumerate(unit, 1):
+        if timers[number]:
+            each.timers = timers[number]
     waiting = cell.take_all()
-    for _, job in jobs:
+    for _, _, job in jobs:
         cell.put(job)
     for job in waiting:
         cell.put(job)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sojourn.control import DropObject, Seal
     from sojourn.ids import ObjectKey
     from sojourn.spots.app import ObjectType
+    from sojourn.spots.groups import Group
     from sojourn.spots.host import ObjectHost
     from sojourn.spots.objects import Resident
     from sojourn.spots.references import NodeName
@@ -61,6 +62,7 @@ class Cell:
         closing: the end that waits for the running turn.
         arrived: True for an object that came by a move: what was relayed goes before new messages.
         boundary: numbers of calls that wait for the end of the running turn, None for none.
+        group: the Spot and Actors that share this cell's turn, None for an object with a turn of its own.
         loop: number of this worker's loop record that is out for the object, 0 for none.
         captured: the mailbox as it was captured, until the handoff is over.
     """
@@ -70,6 +72,7 @@ class Cell:
         "boundary",
         "captured",
         "closing",
+        "group",
         "host",
         "instance",
         "key",
@@ -102,6 +105,7 @@ class Cell:
         self.owner_generation = owner_generation
         self.phase = Phase.MAKING
         self.instance: Resident | None = None
+        self.group: Group | None = None
         self.queue: deque[Job] | None = None
         self.running: Job | None = None
         self.listed = False

@@ -34,6 +34,7 @@ from sojourn.ids import ObjectKey, describe_key
 from sojourn.spots.acceptance import Acceptance
 from sojourn.spots.answers import answer_error
 from sojourn.spots.cell import Cell, Phase
+from sojourn.spots.groups import lead_of
 from sojourn.spots.jobs import RecordCall
 from sojourn.spots.local import LocalSender
 from sojourn.spots.making import Making
@@ -215,6 +216,7 @@ class ObjectHost:
             if cell.queue is not None:
                 self.scheduler.ready(cell)
         elif cell.phase is Phase.SEALING:
+            cell = lead_of(cell)
             if cell.closing is not None:
                 self.making.end(cell, cell.closing.reason)
             elif cell.seal is not None:
@@ -285,6 +287,8 @@ class ObjectHost:
     async def _close_objects(self) -> None:
         """End every object, the busy ones after their running turn."""
         for cell in list(self.cells.values()):
+            if lead_of(cell) is not cell:
+                continue  # it ends with its Spot
             if cell.phase in (Phase.OPEN, Phase.SEALING):
                 self.making.drop(DropObject(cell.key, _STOPPING))
             elif cell.phase < Phase.ENDING:

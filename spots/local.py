@@ -176,7 +176,8 @@ def _refuse_cycle(turn: Job, key: ObjectKey) -> None:
     """Refuse a request to an object whose own turn waits for this one (B1.6)."""
     waiting: Job | None = turn
     while waiting is not None:
-        if waiting.cell.key == key:
+        group = waiting.cell.group
+        if waiting.cell.key == key or (group is not None and key in group):
             way = "its own queue" if waiting is turn else "a queue whose turn waits for this one"
             raise InvalidOperation(
                 f"{turn.name} of {describe_key(turn.cell.key)} would wait for {way} forever: "

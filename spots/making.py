@@ -13,6 +13,7 @@ from sojourn.errors import AlreadyExists, InternalFailure, NotFound, ShuttingDow
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.spots.cell import Cell, Phase
 from sojourn.spots.failures import failure_of
+from sojourn.spots.groups import dissolve, in_unit_order, lead_of
 from sojourn.spots.jobs import HookCall, LocalCall, RecordCall
 from sojourn.spots.objects import Spot
 
@@ -150,7 +151,8 @@ class Making:
     def open_dispatch(self, cell: Cell) -> None:
         """Let a cell take turns."""
         cell.phase = Phase.OPEN
-        self._host.timers.resume(cell)
+        for each in in_unit_order(cell):
+            self._host.timers.resume(each)
         self._host.scheduler.ready(cell)
 
     # ended
@@ -160,6 +162,9 @@ class Making:
         self._failed.pop(message.key, None)
         cell = self._host.cells.get(message.key)
         if cell is None or cell.phase >= Phase.ENDING:
+            return
+        if lead_of(cell) is not cell:  # it ends with the Spot whose turn it shares
+            self._host.log_warning("drop_refused", object=describe_key(cell.key), state="in a group")
             return
         if cell.running is not None and cell.phase is not Phase.MAKING:
             cell.closing = message  # after the running turn
@@ -199,10 +204,7 @@ class Making:
 
     def forget(self, cell: Cell, reason: str) -> None:
         """Take a cell out of the host and end what still waits in it."""
-        host = self._host
-        cell.phase = Phase.GONE
-        host.forgotten(cell)
-        self._end_timers(cell)
+        self._gone(cell)
         error = _dropped(cell, reason)
         captured, cell.captured = cell.captured, None
         for job in captured or ():
@@ -222,6 +224,13 @@ class Making:
                 job.give_back()
             else:
                 cell.put(job)
+
+    def _gone(self, cell: Cell) -> None:
+        """Take an object, and the members that share its turn, out of the host."""
+        cell.phase = Phase.GONE
+        for each in (cell, *dissolve(cell)):
+            self._host.forgotten(each)
+            self._end_timers(each)
 
     def _end_timers(self, cell: Cell) -> None:
         for timer in list((cell.timers or {}).values()):
@@ -244,9 +253,7 @@ class Making:
         """Drop an object that could not be made; what waits for it gets the same error."""
         if cell.arrived:
             self._let_go(cell)
-        cell.phase = Phase.GONE
-        self._host.forgotten(cell)
-        self._end_timers(cell)
+        self._gone(cell)
         for job in cell.take_all():
             self._refuse(job, error)
 

@@ -19,6 +19,7 @@ from sojourn.control import (
     Restored,
     Seal,
     SealRefused,
+    UnitMember,
     Unseal,
 )
 from sojourn.errors import DeadlineExceeded, InvalidOperation, NotFound, ProtocolError, SojournError
@@ -26,6 +27,7 @@ from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.spots.capture import CapturedObject, capture, restore
 from sojourn.spots.cell import Cell, Phase
 from sojourn.spots.failures import failure_of
+from sojourn.spots.groups import in_unit_order, join_turn
 from sojourn.spots.state import Buffer
 
 if TYPE_CHECKING:
@@ -118,6 +120,22 @@ class Moving:
             )
         if message.object_generation != cell.object_generation:
             raise InvalidOperation(f"{name} is another incarnation", object_id=name)
+        group = cell.group
+        if group is None and not message.members:
+            return
+        if group is not None and group.lead is not cell:
+            raise InvalidOperation(
+                f"{name} moves with {describe_key(group.lead.key)}, whose turn it shares", object_id=name
+            )
+        members = {} if group is None else group.members
+        named = {member.key: member.object_generation for member in message.members}
+        if named != {member.key: member.object_generation for member in members.values()}:
+            raise InvalidOperation(f"the members of {name} changed since its row was read", object_id=name)
+        disabled = [each for each in members.values() if each.type.policy == "disabled"]
+        if disabled:
+            raise InvalidOperation(
+                f"{name} cannot move: {describe_key(disabled[0].key)} never moves", phase="RelocationDisabled"
+            )
 
     def capture(self, cell: Cell) -> None:
         """Capture a sealed object between two turns and hand the envelope on."""
@@ -207,7 +225,21 @@ class Moving:
         except SojournError as error:
             self._restored(message, error)
             return
+        for member in message.members:
+            try:
+                self._new_member(cell, member)
+            except SojournError as error:
+                host.making.abandon(cell, error)
+                self._restored(message, error)
+                return
         self._assemblies[message.handoff] = _Assembly(message, cell)
+
+    def _new_member(self, lead: Cell, member: UnitMember) -> None:
+        making = self._host.making
+        record = self._host.app.find_type(ObjectKind.ACTOR, member.stable_type)
+        cell = making.new_cell(record, member.key, member.object_generation, member.owner_generation)
+        cell.arrived = True
+        join_turn(lead, cell)
 
     def bulk(self, handoff: int, last: bool, chunk: memoryview) -> None:
         """Take a part of an envelope; the last one says that the whole is right (R4.3.2)."""
@@ -231,7 +263,8 @@ class Moving:
             self._fail(cell, message, error)
             return
         try:
-            host.making.make_instance(cell, (), {}, arriving=True)
+            for each in in_unit_order(cell):
+                host.making.make_instance(each, (), {}, arriving=True)
         except SojournError as error:
             self._fail(cell, message, error)
             return
@@ -244,8 +277,9 @@ class Moving:
         try:
             if error is not None:
                 raise error
-            for timer in list((cell.timers or {}).values()):
-                host.timers.end(timer)  # what `__init__` started came with the object already
+            for each in in_unit_order(cell):
+                for timer in list((each.timers or {}).values()):
+                    host.timers.end(timer)  # what `__init__` started came with the object already
             restore(cell, message, assembly.buffer)
         except Exception as failure:
             typed = (

@@ -20,6 +20,7 @@ from sojourn.control import (
     Restored,
     Seal,
     SealRefused,
+    UnitMember,
     Unseal,
     Welcome,
 )
@@ -237,9 +238,10 @@ class World:
         handoff: int = 1,
         chunk_limit: int = 1000,
         wait_ms: int = 0,
+        members: tuple[UnitMember, ...] = (),
     ) -> None:
         key = key_of(self.app.type_of(cls), object_id)
-        host.receive_control(Seal(11, key, handoff, 77, 88, 5, 6, chunk_limit, wait_ms))
+        host.receive_control(Seal(11, key, handoff, 77, 88, 5, 6, chunk_limit, wait_ms, members))
 
     def captured(self, host: ObjectHost, handoff: int = 1) -> bytes:
         """The envelope a host captured; checks announcement, chunk sizes and checksum."""
@@ -256,11 +258,20 @@ class World:
         return envelope
 
     def restore(
-        self, host: ObjectHost, cls: type, object_id: str, envelope: bytes, handoff: int = 2, chunk: int = 777
+        self,
+        host: ObjectHost,
+        cls: type,
+        object_id: str,
+        envelope: bytes,
+        handoff: int = 2,
+        chunk: int = 777,
+        members: tuple[UnitMember, ...] = (),
     ) -> Restored:
         record = host.app.type_of(cls)
         key = key_of(record, object_id)
-        host.receive_control(Restore(21, key, handoff, record.kind, record.stable_type, 5, 7, len(envelope)))
+        host.receive_control(
+            Restore(21, key, handoff, record.kind, record.stable_type, 5, 7, len(envelope), members)
+        )
         for at in range(0, len(envelope), chunk):
             part = memoryview(envelope)[at : at + chunk]
             host.receive_bulk(handoff, at + chunk >= len(envelope), part)
