@@ -49,6 +49,11 @@ class Mix:
     """Member Actors of every object: each object is then a unit of 1 + `members` participants."""
     touches: float = 0.0
     """Rewrites of a member's row by somebody else, per virtual second."""
+    sessions: int = 0
+    """How many of the objects are bound to a client's session."""
+    client_every_s: float = 0.02
+    long_turns: float = 0.0
+    """Chance that a turn takes up to three seconds: longer than a session seal waits for it (B8.12)."""
 
 
 def draw_mix(random: Random) -> Mix:
@@ -59,7 +64,7 @@ def draw_mix(random: Random) -> Mix:
         return random.uniform(low, high) if not calm and random.random() < chance else 0.0
 
     delay = random.choice((0.0002, 0.001, 0.005))
-    return Mix(
+    mix = Mix(
         nodes=random.randint(3, 5),
         keys=random.randint(2, 5),
         chaos_s=random.uniform(6.0, 14.0),
@@ -96,6 +101,11 @@ def draw_mix(random: Random) -> Mix:
         corrupt=sometimes(0.3, 0.005, 0.05),
         **_units(random),
     )
+    if random.random() < 0.4:
+        mix.sessions = random.randint(1, mix.keys)
+        mix.client_every_s = random.choice((0.005, 0.02, 0.1))
+        mix.long_turns = sometimes(0.3, 0.0005, 0.005)
+    return mix
 
 
 def _units(random: Random) -> dict[str, Any]:

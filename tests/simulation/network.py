@@ -36,10 +36,11 @@ class Pipe:
 class Connection:
     """A connection between two runs. `open` at either end turns False when that end notices a cut."""
 
-    __slots__ = ("cut", "number", "pipes")
+    __slots__ = ("cut", "number", "pipes", "since")
 
     def __init__(self, number: int, first: Node, second: Node) -> None:
         self.number = number
+        self.since = first.world.clock.now
         self.cut = False
         self.pipes = {first.run: Pipe(first, second), second.run: Pipe(second, first)}
 

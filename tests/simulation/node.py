@@ -19,6 +19,7 @@ from sojourn.handoff.path import (
 )
 from sojourn.handoff.terms import HandoffIdentity
 from sojourn.ids import NodeRun
+from sojourn.session.events import ConnectionDown, ConnectionUp, OwnerGone
 
 from tests.simulation.driver import Driver
 from tests.simulation.history import Record
@@ -26,6 +27,7 @@ from tests.simulation.lookups import Lookups
 from tests.simulation.network import Connection
 from tests.simulation.objects import LocalObject
 from tests.simulation.path_driver import PathDriver
+from tests.simulation.sessions import FRAMES, ContactDriver, arrived, push_of_turn
 from tests.simulation.source_driver import SourceDriver
 from tests.simulation.stagings import Stagings
 from tests.simulation.target_driver import TargetDriver
@@ -62,6 +64,9 @@ class Node:
         self.outbox: dict[NodeRun, list[tuple[Any, ...]]] = {}
         self.lookups = Lookups(self)
         self.stagings = Stagings(self)
+        self.contacts: list[ContactDriver] = []
+        self.sealing: dict[bytes, SourceDriver] = {}
+        """Objects whose handoff has begun and that still run, while their session is being sealed."""
 
     # time
 
@@ -91,6 +96,13 @@ class Node:
                 self.world.frames_lost([arguments[1]])
         self._deferred = []
         self.paused = False
+
+    def contacts_of(self, run: NodeRun) -> list[ContactDriver]:
+        return [contact for contact in self.contacts if contact.owner == run]
+
+    def turn_ended(self, item: LocalObject, sequence: int) -> None:
+        """An object that is bound tells its client of every turn."""
+        push_of_turn(self, item, sequence)
 
     # senders
 
@@ -293,6 +305,8 @@ class Node:
             self.take(frame[1], connection)
         elif kind in ("restore", "chunk", "relay", "cutover", "withdrawn"):
             self.stagings.frame_arrived(connection, frame)
+        elif kind in FRAMES:
+            arrived(self, connection.number, frame)
         elif kind in ("ready", "failed"):
             source = self.handoffs.get(frame[1])
             if source is not None:
@@ -303,13 +317,13 @@ class Node:
                     else ev.RelocationFailedReceived(frame[2], number)
                 )
         elif kind == "moved":
-            self._learned(frame[1], frame[2])
+            self.learned(frame[1], frame[2])
         elif kind == "marker answered":
             self._marker_answered(*frame[1:])
         elif kind == "marker failed":
             self.path(frame[1]).deliver(MarkerFailed(frame[2]))
 
-    def _learned(self, key: bytes, route: Route) -> None:
+    def learned(self, key: bytes, route: Route) -> None:
         if self.holds(key) or key in self.sources:
             return
         path = self.path(key)
@@ -335,6 +349,8 @@ class Node:
                 source.deliver(ev.LinkRestored(connection.number))
         for frame in self.outbox.pop(run, []):
             self.send(run, frame)
+        for contact in self.contacts_of(run):  # behind the pushes that waited for this connection
+            contact.deliver(ConnectionUp(connection.number))
 
     def link_down(self, connection: Connection) -> None:
         run = self._peer(connection)
@@ -351,6 +367,8 @@ class Node:
         for target in list(self.targets.values()):
             if target.identity.source == run:
                 target.deliver(ev.LinkLost(connection.number))
+        for contact in self.contacts_of(run):
+            contact.deliver(ConnectionDown(connection.number))
         for path in list(self.paths.values()):
             path.deliver(PathLost(run))
         for frame in unsent:
@@ -366,6 +384,8 @@ class Node:
 
     def run_gone(self, run: NodeRun) -> None:
         """The lease of that run is over."""
+        for contact in self.contacts_of(run):
+            contact.deliver(OwnerGone())
         for source in list(self.handoffs.values()):
             if source.target.run == run:
                 source.deliver(ev.TargetRunGone())

@@ -22,6 +22,7 @@ class LocalObject:
     """
 
     __slots__ = (
+        "boundaries",
         "came_from",
         "generation",
         "handled",
@@ -52,6 +53,8 @@ class LocalObject:
         """staged, open, sealing (no new turn) or closed."""
         self.running: Record | None = None
         self.on_turn_end: Callable[[], None] | None = None
+        self.boundaries: list[Callable[[], None]] = []
+        """Who waits for a turn boundary (B8.12)."""
 
     def put(self, record: Record) -> None:
         self.mailbox.append(record)
@@ -71,13 +74,21 @@ class LocalObject:
         else:
             self.on_turn_end = then
 
+    def give_up_seal(self) -> bool:
+        """The running turn outlasted the wait: go on, if it still runs."""
+        waits = self.status == "sealing" and self.on_turn_end is not None
+        if waits:
+            self.status, self.on_turn_end = "open", None
+        return waits
+
     def _start(self) -> None:
         record = self.mailbox.popleft()
         self.running = record
         world = self.node.world
         row = world.store.rows.get(record.key)
         world.history.turn_started(record, self.node.run, None if row is None else row.owner)
-        world.clock.after(world.mix.turn_s * world.clock.random.random(), self.node.step, self._end, record)
+        turn_s = 3.0 if world.mix.long_turns and world.chance(world.mix.long_turns) else world.mix.turn_s
+        world.clock.after(turn_s * world.clock.random.random(), self.node.step, self._end, record)
 
     def _end(self, record: Record) -> None:
         world = self.node.world
@@ -85,6 +96,11 @@ class LocalObject:
         handled = self.handled.get(record.key, 0)
         world.history.turn_ended(record, self.generation, handled, world.clock.now)
         self.handled[record.key] = handled + 1
+        if world.sessions and record.key == self.key:
+            self.node.turn_ended(self, handled)
+        boundaries, self.boundaries = self.boundaries, []
+        for reached in boundaries:
+            reached()
         if self.on_turn_end is not None:
             then, self.on_turn_end = self.on_turn_end, None
             then()

@@ -6,15 +6,25 @@ from typing import TYPE_CHECKING
 
 from sojourn.handoff import effects as fx
 from sojourn.handoff import events as ev
-from sojourn.handoff.machine import Log
+from sojourn.handoff.machine import Effect, Log
 from sojourn.handoff.path import Route
-from sojourn.handoff.source_states import PastBoundary, SourceClosed, SourceRestored, SourceRunning
-from sojourn.handoff.terms import HandoffIdentity, Manifest, RowFacts
+from sojourn.handoff.source_states import (
+    Abandoning,
+    PastBoundary,
+    Sealing,
+    SourceClosed,
+    SourceRestored,
+    SourceRunning,
+)
+from sojourn.handoff.terms import HandoffIdentity, Manifest, Outcome, RowFacts
 from sojourn.ids import NodeRun
+from sojourn.session.effects import ReportNoBinding, ReportSealed
+from sojourn.session.events import ContactReleased, RouteDecided, SealWanted
 
 from tests.simulation.driver import Driver, checksum
 from tests.simulation.history import Payload, Violation
 from tests.simulation.objects import LocalObject
+from tests.simulation.sessions import ContactDriver, abort_of, terms_of
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
@@ -46,6 +56,10 @@ class SourceDriver(Driver):
         self.follow_owner: NodeRun | None = None
         self.outcomes = 0
         self.ended_dispatch = 0
+        self.owner_generation = row.owner_generation
+        self.bound = row.bound and self.key in self.world.sessions
+        self.contact: ContactDriver | None = None
+        self.postponed = False
 
     @property
     def over(self) -> bool:
@@ -62,13 +76,62 @@ class SourceDriver(Driver):
     def start(self, connection: int) -> None:
         self.deliver(ev.RelocationStarted(connection))
 
+    # sessions
+
+    def _await_boundary(self, effect: fx.AwaitTurnBoundary) -> None:
+        self.node.handoffs[self.identity] = self
+        self.node.sealing[self.key] = self
+        if self.item.running is None:
+            self.deliver_later(ev.TurnBoundaryReached())
+        else:
+            self.item.boundaries.append(lambda: self.deliver_later(ev.TurnBoundaryReached()))
+
+    def _ask_session(self, effect: fx.AskSessionSeal) -> None:
+        if self.contact is None:
+            session = self.world.sessions[self.key]
+            terms = terms_of(session, self.identity, self.owner_generation)
+            self.contact = ContactDriver(self.node, session, terms)
+            self.contact.report = self._session_answered
+        self.contact.deliver(SealWanted())
+
+    def _session_answered(self, report: Effect) -> None:
+        if isinstance(report, ReportSealed):
+            self.deliver(ev.SessionSealed(0))
+        elif isinstance(report, ReportNoBinding):
+            self.bound = False
+            self.deliver(ev.SessionUnbound(0))
+        else:
+            self.deliver(ev.SessionRefused(0))
+
+    def _abort_sessions(self, effect: fx.AbortSessions) -> None:
+        if self.item.status != "open" or self.node.objects.get(self.key) is not self.item:
+            raise Violation(f"a session seal is given back while {self.key.decode()} is {self.item.status}")
+        self.world.aborted[self.identity.relocation_id] = self.world.clock.now
+        if self.contact is not None:
+            self.contact.deliver(RouteDecided(abort_of(self.contact), commit=False))
+
+    def _no_longer_sealing(self) -> None:
+        if self.node.sealing.get(self.key) is self:
+            del self.node.sealing[self.key]
+
+    def _release_session(self) -> None:
+        if self.contact is not None:
+            self.contact.deliver(ContactReleased())
+
+    def _turn_limit(self) -> None:
+        if isinstance(self.machine.state, Sealing | Abandoning) and self.item.give_up_seal():
+            self.deliver(ev.TurnOutlasted())
+
     # object
 
     def _seal(self, effect: fx.SealObject) -> None:
+        self._no_longer_sealing()
         for key in self.keys:
             self.node.sources[key] = self.node.latest[key] = self
         self.node.handoffs[self.identity] = self
         self.item.seal(self._sealed)
+        if self.bound:
+            self.world.clock.at(effect.until, self.node.step, self._turn_limit)
 
     def _sealed(self) -> None:
         self.world.clock.after(self.world.mix.capture_s, self.node.step, self._capture)
@@ -78,6 +141,8 @@ class SourceDriver(Driver):
         if world.chance(world.mix.capture_fails):
             self.deliver(ev.CaptureRefused("refused"))
             return
+        if self.bound:
+            world.sessions[self.key].check_sealed(self.identity.relocation_id)
         item.status = "closed"
         data = world.random_bytes()
         self.payload = Payload(self.node.run, data, item.generation, dict(item.handled), list(item.mailbox))
@@ -147,6 +212,7 @@ class SourceDriver(Driver):
 
     def _send_cutover(self, effect: fx.SendCutover) -> None:
         self.world.crossed(self)
+        self._release_session()
         frame = ("cutover", self.identity, effect.count, effect.checksum)
         self.node.send_on(effect.connection, frame)
 
@@ -165,12 +231,15 @@ class SourceDriver(Driver):
 
     def _report(self, effect: fx.ReportOutcome) -> None:
         self.outcomes += 1
+        self.postponed = effect.outcome is Outcome.POSTPONED
         if self.outcomes > 1:
             raise Violation("a move has two outcomes")
         self.world.reported(self, effect.outcome)
 
     def _forget(self, effect: fx.ForgetHandoff) -> None:
         self.node.handoffs.pop(self.identity, None)
+        self._no_longer_sealing()
+        self._release_session()
         self.node.forget_source(self)
         self.world.source_forgotten(self)
 
@@ -208,6 +277,9 @@ class SourceDriver(Driver):
         fx.ReadRow: Driver.read_row,
         fx.DeliverRecords: Driver.deliver_records,
         fx.FailHeld: Driver.fail_held,
+        fx.AwaitTurnBoundary: _await_boundary,
+        fx.AskSessionSeal: _ask_session,
+        fx.AbortSessions: _abort_sessions,
         fx.SealObject: _seal,
         fx.RestoreDispatch: _restore_dispatch,
         fx.EndDispatch: _end_dispatch,

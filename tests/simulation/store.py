@@ -145,9 +145,9 @@ class Store:
 
     def _check_unit(self, key: bytes) -> None:
         """Owner, fence and lost mark of a unit stand in all of its rows, or in none (R3.3, B6.7, B6.8)."""
-        own = self.rows[key]._replace(version="")
+        own = self.rows[key]._replace(version="", bound=False)
         for member in self.members.get(key, ()):
-            row = self.rows[member]._replace(version="")
+            row = self.rows[member]._replace(version="", bound=False)
             if row != own:
                 raise Violation(f"a write tears a unit: {key.decode()} {own}, {member.decode()} {row}")
 

@@ -9,10 +9,12 @@ from sojourn.handoff import events as ev
 from sojourn.handoff.machine import Event, Log
 from sojourn.handoff.path import PathLost, Route
 from sojourn.handoff.terms import DirectDisposal, HandoffIdentity
+from sojourn.session.events import RouteDecided
 
 from tests.simulation.driver import Driver, checksum
 from tests.simulation.history import Record, Violation
 from tests.simulation.objects import LocalObject
+from tests.simulation.sessions import ContactDriver, commit_of, terms_of
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
@@ -30,7 +32,7 @@ class TargetDriver(Driver):
         self.ends_at = ends_at
         self.buffer = bytearray()
         self.item: LocalObject | None = None
-        self.generation = 0
+        self.generation = self.owner_generation = 0
         self.opened = False
 
     def _install(self, effect: fx.InstallTemporaryQueue) -> None:
@@ -52,7 +54,7 @@ class TargetDriver(Driver):
         self.deliver_later(ev.AssemblyVerified() if matches else ev.AssemblyMismatched())
 
     def _restore(self, effect: fx.RestoreObject) -> None:
-        self.generation = effect.object_generation
+        self.generation, self.owner_generation = effect.object_generation, effect.owner_generation
         self.world.clock.after(self.world.mix.capture_s, self.node.step, self._restored)
 
     def _restored(self) -> None:
@@ -107,6 +109,13 @@ class TargetDriver(Driver):
         self.world.opened(self)
         item.open()
         self.deliver_later(ev.DispatchOpened())
+
+    def _commit_sessions(self, effect: fx.CommitSessions) -> None:
+        session = self.world.sessions[self.key]
+        contact = ContactDriver(
+            self.node, session, terms_of(session, self.identity, self.owner_generation - 1)
+        )
+        contact.deliver(RouteDecided(commit_of(contact, self.node.run), commit=True))
 
     def _drop(self, effect: fx.DropTarget) -> None:
         node = self.node
@@ -165,6 +174,7 @@ class TargetDriver(Driver):
         fx.SendRelocationFailed: _failed,
         fx.WriteOwner: _write_owner,
         fx.OpenDispatch: _open,
+        fx.CommitSessions: _commit_sessions,
         fx.DropTarget: _drop,
         fx.SendFollow: _send_follow,
         fx.InstallFollowRoute: _install_follow,

@@ -15,6 +15,8 @@ from sojourn.handoff.source import SourceHandoff, SourcePlan
 from sojourn.handoff.target import TargetHandoff, TargetPlan
 from sojourn.handoff.terms import HandoffIdentity, Outcome, RowFacts
 from sojourn.ids import NodeRun
+from sojourn.session.contact import SessionContact
+from sojourn.session.seal import SessionSeal
 
 from tests.simulation.clock import Clock
 from tests.simulation.driver import Driver, checksum, frozen
@@ -24,6 +26,7 @@ from tests.simulation.mix import Mix, draw_mix
 from tests.simulation.network import Network
 from tests.simulation.node import Node
 from tests.simulation.objects import LocalObject
+from tests.simulation.sessions import ClientSession
 from tests.simulation.source_driver import SourceDriver
 from tests.simulation.store import Store
 from tests.simulation.target_driver import TargetDriver
@@ -32,7 +35,9 @@ __all__ = ["World"]
 
 STORY_LINES_MAX = 400
 _IMPOSSIBLE = frozenset(("cutover_mismatch", "relay_before_ready", "cutover_before_ready", "late_conflict"))
-_DISTURBING = frozenset(("cutover_timeout", "marker_timeout", "marker_lost", "marker_failed"))
+_DISTURBING = frozenset(
+    ("session_unconfirmed", "cutover_timeout", "marker_timeout", "marker_lost", "marker_failed")
+)
 
 
 class World:
@@ -42,6 +47,8 @@ class World:
     target_class: type[TargetHandoff] = TargetHandoff
     path_class: type[SenderPath] = SenderPath
     relay_class: type[RelaySection] = RelaySection
+    seal_class: type[SessionSeal] = SessionSeal
+    contact_class: type[SessionContact] = SessionContact
     source_driver: type[SourceDriver] = SourceDriver
     target_driver: type[TargetDriver] = TargetDriver
     # switches of the drills, all off in a true run
@@ -87,8 +94,12 @@ class World:
             or mix.capture_fails
             or mix.restore_fails
             or mix.corrupt
+            or mix.long_turns
         )
         self.chaos = True
+        self.sessions: dict[bytes, ClientSession] = {}
+        self.aborted: dict[tuple[int, int], float] = {}
+        """When a source gave the seal of a relocation back."""
         self.keys = [b"s%d" % number for number in range(self.mix.keys)]
         self._units: dict[bytes, bytes] = {}
         if self.mix.members:
@@ -107,6 +118,8 @@ class World:
                 self.network.connect(node, other)
         for key in self.keys:
             self._create(key)
+        for number, key in enumerate(self.keys[: mix.sessions]):
+            self._bind(number, key)
         for sender in range(mix.nodes):
             self._send_later(sender)
         for key in self.keys:
@@ -115,12 +128,12 @@ class World:
         clock.run_until(mix.chaos_s)
         self._heal()
         clock.run_until(clock.now + 2.0)
-        self._senders_stop = True
+        self.senders_stop = True
         clock.run_until(clock.now + 60.0)
         self._probe()
         return self.history
 
-    _senders_stop = False
+    senders_stop = False
 
     def _create(self, key: bytes) -> None:
         node = self.clock.random.choice(self.nodes)
@@ -131,13 +144,20 @@ class World:
             node.path(each).deliver(RouteLearned(Route(node.run, row.object_generation, 1)))
         item.open()
 
+    def _bind(self, number: int, key: bytes) -> None:
+        """A client somewhere is bound to the object: its row says so until it is made anew (B6.3)."""
+        row = self.store.rows[key] = self.store.rows[key]._replace(bound=True)
+        session = ClientSession(self.clock.random.choice(self.nodes), key, number, row)
+        self.sessions[key] = session
+        session.send_later()
+
     # senders
 
     def _send_later(self, sender: int) -> None:
         self.clock.after(self.clock.random.expovariate(1.0 / self.mix.send_every_s), self._send_from, sender)
 
     def _send_from(self, sender: int) -> None:
-        if self._senders_stop:
+        if self.senders_stop:
             return
         node = self.nodes[sender]
         node.step(self.send, node, sender, self.clock.random.choice(self.participants))
@@ -187,7 +207,7 @@ class World:
             return
         if node.objects.get(key) is not item or item.status != "open" or target.run not in node.links:
             return
-        if row.object_generation != item.generation:
+        if row.object_generation != item.generation or key in node.sealing:
             return
         markers = any(node.path(each).machine.marker_out for each in item.keys)
         if markers and not self.seal_with_marker_out:
@@ -249,6 +269,9 @@ class World:
             raise Violation("something failed although there was no fault")
 
     def _check_settled(self) -> None:
+        for session in self.sessions.values():
+            if session.node.alive and session.node in self.nodes:
+                session.check_settled()
         for node in self.nodes:
             if not node.alive:
                 raise Violation(f"{node.run} never came back")
@@ -285,7 +308,8 @@ class World:
         self, identity: HandoffIdentity, target: NodeRun, row: RowFacts, gives_up_at: float
     ) -> SourcePlan:
         generations = row.object_generation, row.owner_generation
-        return SourcePlan(identity, target, *generations, gives_up_at, others=row.others)
+        sessions = 1 if row.bound else 0
+        return SourcePlan(identity, target, *generations, gives_up_at, sessions, others=row.others)
 
     def new_target(
         self, identity: HandoffIdentity, key: bytes, run: NodeRun, ends_at: float
@@ -375,6 +399,8 @@ class World:
             raise Violation("a move was reported that did not happen")
 
     def source_forgotten(self, source: SourceDriver) -> None:
+        if source.postponed:  # the coordinator goes on by itself, at the turn's end (B8.12)
+            self.clock.after(0.0, source.node.step, self._begin_move, source.node, source.item)
         if source.outcomes != 1:
             raise Violation(f"a move ended with {source.outcomes} outcomes")
         if self.mix.move_every_s and self.chaos and self.chance(self.mix.chain):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants import boundary, commits, fences, order, units
+from tests.simulation.mutants import boundary, commits, fences, order, sessions, units
 from tests.simulation.mutants.planting import MUTANTS, Mutant, changed
 
-__all__ = ["MUTANTS", "Mutant", "boundary", "changed", "commits", "fences", "order", "units"]
+__all__ = ["MUTANTS", "Mutant", "boundary", "changed", "commits", "fences", "order", "sessions", "units"]

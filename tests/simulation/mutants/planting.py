@@ -10,6 +10,8 @@ from sojourn.handoff.machine import Event, Rule
 from sojourn.handoff.path import SenderPath
 from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.target import TargetHandoff
+from sojourn.session.contact import SessionContact
+from sojourn.session.seal import SessionSeal
 
 from tests.simulation.world import World
 
@@ -64,7 +66,11 @@ def mutant(
     return register
 
 
-_ANY: frozenset[type[Any]] = frozenset((*SourceHandoff.STATES, *TargetHandoff.STATES, *SenderPath.STATES))
+_ANY: frozenset[type[Any]] = frozenset(
+    state
+    for machine in (SourceHandoff, TargetHandoff, SenderPath, SessionSeal, SessionContact)
+    for state in machine.STATES
+)
 
 
 def changed(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import sojourn as sj
 from sojourn import frames
-from sojourn.control import Opened, OpenObject, Restore, Restored, SealRefused
+from sojourn.control import AwaitBoundary, BoundaryReached, Opened, OpenObject, Restore, Restored, SealRefused
 from sojourn.frames import FLAG_FOLLOW
 from sojourn.spots.cell import Phase
 from sojourn.spots.host import ObjectHost
@@ -243,6 +243,29 @@ async def test_seal_gives_up_on_a_turn_that_outlasts_the_move(world: World) -> N
     GATES["t"].set()
     assert await running == "Tea"
     assert await reference.request(Traveller.note, 1) == 1
+
+
+async def test_a_turn_boundary_is_told_and_nothing_stops(world: World) -> None:
+    here, port = world.host("a"), world.port("a")
+    world.make(here, Traveller, "t", "Tea")
+
+    def told() -> list[int]:
+        return [message.call for message in port.controls(BoundaryReached)]
+
+    here.receive_control(AwaitBoundary(7, b"at"))
+    assert told() == [7]
+    reference = here.references.actor(Traveller, "t")
+    running = asyncio.ensure_future(reference.request(Traveller.wait))
+    await settle()
+    here.receive_control(AwaitBoundary(8, b"at"))
+    here.receive_control(AwaitBoundary(9, b"at"))
+    await settle()
+    assert told() == [7]
+    GATES["t"].set()
+    assert await running == "Tea"
+    assert told() == [7, 8, 9]
+    here.receive_control(AwaitBoundary(10, b"anobody"))
+    assert told() == [7, 8, 9, 10], "whoever asks next learns that it is gone"
 
 
 async def test_state_that_cannot_be_captured_names_the_attribute(world: World) -> None:
