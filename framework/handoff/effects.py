@@ -6,7 +6,6 @@ between `handle` and the last of them; whatever has to wait becomes one task tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from sojourn.handoff.machine import Effect
@@ -59,8 +58,7 @@ Conditions: TypeAlias = tuple[tuple[ObjectKey, str], ...]
 # both halves
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRow(Effect):
+class ReadRow(Effect, frozen=True):
     """Read the unit's own row, and those of its other participants. Answered by `RowRead` or `RowReadFailed`;
     never two at once.
 
@@ -69,8 +67,7 @@ class ReadRow(Effect):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverRecords(Effect):
+class DeliverRecords(Effect, frozen=True):
     """Give the records to the object on this node's ordinary way, in order, behind everything before.
 
     Wherever that way leads by now: the mailbox, a later handoff of the object, its follow route.
@@ -79,8 +76,7 @@ class DeliverRecords(Effect):
     records: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetHandoff(Effect):
+class ForgetHandoff(Effect, frozen=True):
     """The machine has nothing left to do or to remember.
 
     Follow records that it sent, and that a connection later turns out not to have taken, are the driver's to
@@ -91,16 +87,14 @@ class ForgetHandoff(Effect):
 # source
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitTurnBoundary(Effect):
+class AwaitTurnBoundary(Effect, frozen=True):
     """Wait for a moment at which no turn of the object runs; it goes on serving meanwhile (B8.12).
 
     Only for a unit with a bound session. Answered by `TurnBoundaryReached` or `WorkerLost`.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class AskSessionSeal(Effect):
+class AskSessionSeal(Effect, frozen=True):
     """Send command 42 to the owner of this session of the unit, behind every push that this node has for it,
     and again on a new connection until it is answered (B11.2, B11.3).
 
@@ -110,14 +104,12 @@ class AskSessionSeal(Effect):
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class AbortSessions(Effect):
+class AbortSessions(Effect, frozen=True):
     """The object runs here for good: send command 44 abort, one-way, for every 42 sent, answered or not, and
     again on a new connection within the seal timeout (R7.2, B11.4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SealObject(Effect):
+class SealObject(Effect, frozen=True):
     """Send `Seal` to the worker; from the same step on every record for the object is `RecordArrived`.
 
     A running turn has until `until`, on the machine's clock, to end. Answered by `ObjectCaptured`,
@@ -127,8 +119,7 @@ class SealObject(Effect):
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class SendRestore(Effect):
+class SendRestore(Effect, frozen=True):
     """Send command 40 on the connection, with `remaining_s` as the relative deadline in the mesh header."""
 
     connection: int
@@ -136,16 +127,14 @@ class SendRestore(Effect):
     remaining_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class SendChunks(Effect):
+class SendChunks(Effect, frozen=True):
     """Send all chunks from ordinal 0 as commands 52, paced by the budgets (R5.4). Answered by `ChunksSent`,
     or by nothing when the connection breaks or the payload is released first."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFence(Effect):
+class WriteFence(Effect, frozen=True):
     """Write the fence (B6.7): one write over all rows of the unit, the own row under the coordinator fence's
     version, `others` under theirs.
 
@@ -155,8 +144,7 @@ class WriteFence(Effect):
     others: Conditions = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SendWithdrawn(Effect):
+class SendWithdrawn(Effect, frozen=True):
     """Tell the target on the connection, one-way, that the attempt was fenced: an internal control message.
 
     It only spares the target its wait; a peer that cannot send or read it loses nothing but time.
@@ -165,16 +153,14 @@ class SendWithdrawn(Effect):
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendRelay(Effect):
+class SendRelay(Effect, frozen=True):
     """Send the records as commands 31, in order. `SendCutover` on the same connection follows."""
 
     connection: int
     records: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SendCutover(Effect):
+class SendCutover(Effect, frozen=True):
     """Send command 34 behind them. Answered by `CutoverSubmitted`, or by `LinkLost`."""
 
     connection: int
@@ -182,8 +168,7 @@ class SendCutover(Effect):
     checksum: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendFollow(Effect):
+class SendFollow(Effect, frozen=True):
     """Send the records to `run` as Message Follow frames, in order, on the link to it (R10.1).
 
     `run` is the target; once the row was read it may be a later owner, even this node itself. To the target
@@ -194,8 +179,7 @@ class SendFollow(Effect):
     records: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreDispatch(Effect):
+class RestoreDispatch(Effect, frozen=True):
     """The handoff ended before its boundary (R4.2.8): let the captured queue go on, then these records, then
     what arrives. If the worker is gone, restore the payload into another one first (B6.6).
 
@@ -207,26 +191,22 @@ class RestoreDispatch(Effect):
     captured: bool
 
 
-@dataclass(frozen=True, slots=True)
-class EndDispatch(Effect):
+class EndDispatch(Effect, frozen=True):
     """The cutover submit is terminal: the source's dispatch ended for good, give back the permits of the
     captured work (R4.4.3)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleasePayload(Effect):
+class ReleasePayload(Effect, frozen=True):
     """Let go of the payload; comes exactly once for every payload captured (R4.4.3)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropObject(Effect):
+class DropObject(Effect, frozen=True):
     """Forget the closed instance. `reason` is a closing reason of B2.6, or empty when it is lost."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class InstallFollowRoute(Effect):
+class InstallFollowRoute(Effect, frozen=True):
     """Message Follow to `run` until `RemoveFollowRoute` (R10): at a source that learned its commit, and at a
     target that gave the object up in favour of the running source.
 
@@ -245,13 +225,11 @@ class InstallFollowRoute(Effect):
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveFollowRoute(Effect):
+class RemoveFollowRoute(Effect, frozen=True):
     """The follow route of this handoff ends, if a later one has not replaced it."""
 
 
-@dataclass(frozen=True, slots=True)
-class MarkLost(Effect):
+class MarkLost(Effect, frozen=True):
     """Write state `lost` into all rows of the unit, the own row under `version`, `others` under theirs (B6.8).
 
     Answered by `LostMarked`, `LostConflicted` or `LostUnknown`.
@@ -261,8 +239,7 @@ class MarkLost(Effect):
     others: Conditions = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FailHeld(Effect):
+class FailHeld(Effect, frozen=True):
     """End the records: a typed failure for each request, a dead letter for each send.
 
     `kind` names the error class of B3.3; none of them was handed to a connection (`applied` = no).
@@ -272,8 +249,7 @@ class FailHeld(Effect):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOutcome(Effect):
+class ReportOutcome(Effect, frozen=True):
     """Tell whoever asked for the move; comes exactly once."""
 
     outcome: Outcome
@@ -283,14 +259,12 @@ class ReportOutcome(Effect):
 # target
 
 
-@dataclass(frozen=True, slots=True)
-class InstallTemporaryQueue(Effect):
+class InstallTemporaryQueue(Effect, frozen=True):
     """Register the temporary queue: from this step on records for the object are `DirectArrived` or
     `FollowArrived`, those of this node's own workers included (R4.3.1, B8.14)."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageParticipants(Effect):
+class StageParticipants(Effect, frozen=True):
     """The row told who else is in the unit: their records are the temporary queue's too, in one order with the
     Spot's; this node's own senders of all of them are one group (R4.3.1, B8.14).
 
@@ -300,31 +274,27 @@ class StageParticipants(Effect):
     keys: tuple[ObjectKey, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreChunk(Effect):
+class StoreChunk(Effect, frozen=True):
     """Copy the chunk into the assembly buffer at this offset."""
 
     offset: int
     data: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class CompareChunk(Effect):
+class CompareChunk(Effect, frozen=True):
     """Compare a repeated chunk with the buffer; answered by `ChunkDiffered` at once, or by nothing."""
 
     offset: int
     data: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyAssembly(Effect):
+class VerifyAssembly(Effect, frozen=True):
     """Compare the buffer's CRC-32C. Answered by `AssemblyVerified` or `AssemblyMismatched`."""
 
     checksum: int
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreObject(Effect):
+class RestoreObject(Effect, frozen=True):
     """Hand the payload to a worker. Answered by `ObjectRestored` or `RestoreFailed`.
 
     `owner_generation` is the one the object will have (expected + 1).
@@ -334,23 +304,20 @@ class RestoreObject(Effect):
     owner_generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendRelayReady(Effect):
+class SendRelayReady(Effect, frozen=True):
     """Send command 30 on the connection."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendRelocationFailed(Effect):
+class SendRelocationFailed(Effect, frozen=True):
     """Send command 53 on the connection."""
 
     connection: int
     failure_code: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOwner(Effect):
+class WriteOwner(Effect, frozen=True):
     """Run the CAS (B6.5): owner = this node, owner generation + 1, this RelocationId, and the memberships that
     change, for every participant in one write. `owner_generation` is the own row's new one.
 
@@ -363,8 +330,7 @@ class WriteOwner(Effect):
     others: Conditions = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OpenDispatch(Effect):
+class OpenDispatch(Effect, frozen=True):
     """Open dispatch: saved work is in the worker already, then `relay`, then `queue`, in order; then switch
     the temporary route to the ordinary one (R4.6.1). Answered by `DispatchOpened` or `DispatchOpenFailed`."""
 
@@ -372,14 +338,12 @@ class OpenDispatch(Effect):
     queue: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSessions(Effect):
+class CommitSessions(Effect, frozen=True):
     """Dispatch is open: send command 44 commit, one-way, to the owner of every session of the unit, and again
     on a new connection within the seal timeout (R4.6.4, B11.4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropTarget(Effect):
+class DropTarget(Effect, frozen=True):
     """Remove buffer, instance and temporary queue; the target of this identity never opens.
 
     `direct` is what came here directly or by follow, to be treated as `disposal` says before the local route

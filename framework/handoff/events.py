@@ -14,7 +14,6 @@ Promises a driver keeps:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from sojourn.handoff.machine import Event
@@ -76,20 +75,17 @@ __all__ = [
 # both halves
 
 
-@dataclass(frozen=True, slots=True)
-class RowRead(Event):
+class RowRead(Event, frozen=True):
     """Answer to `ReadRow`: what the unit's own row says now; None = no row."""
 
     row: RowFacts | None
 
 
-@dataclass(frozen=True, slots=True)
-class RowReadFailed(Event):
+class RowReadFailed(Event, frozen=True):
     """Answer to `ReadRow`: the store could not be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkLost(Event):
+class LinkLost(Event, frozen=True):
     """The connection to the other node of the handoff broke.
 
     The source also learns what the transport never took over, so that it is not lost (R4.4.3):
@@ -105,203 +101,172 @@ class LinkLost(Event):
 # source
 
 
-@dataclass(frozen=True, slots=True)
-class RelocationStarted(Event):
+class RelocationStarted(Event, frozen=True):
     """The driver has checked eligibility (B8.1) and budget, read the row and made the identity."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecordArrived(Event):
+class RecordArrived(Event, frozen=True):
     """A record for the object arrived at the source, after `SealObject` was sent."""
 
     heavy = True
     record: Any
 
 
-@dataclass(frozen=True, slots=True)
-class TurnBoundaryReached(Event):
+class TurnBoundaryReached(Event, frozen=True):
     """Answer to `AwaitTurnBoundary`: no turn of the object was running at that moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSealed(Event):
+class SessionSealed(Event, frozen=True):
     """Answer to `AskSessionSeal`: the session owner answered the latest 42 with its 43."""
 
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionUnbound(Event):
+class SessionUnbound(Event, frozen=True):
     """Answer to `AskSessionSeal`: the session owner knows no such binding, or its lease is over; the Actor
     moves as one that is not bound (B11.2)."""
 
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRefused(Event):
+class SessionRefused(Event, frozen=True):
     """Answer to `AskSessionSeal`: the 42 was refused; another relocation holds the seal."""
 
     session: int
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnOutlasted(Event):
+class TurnOutlasted(Event, frozen=True):
     """Answer to `SealObject` of a bound object: a running turn did not end until `until`; the object was not
     sealed and serves on (B8.12)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectCaptured(Event):
+class ObjectCaptured(Event, frozen=True):
     """Answer to `SealObject`: dispatch stopped; the payload is in the driver's memory."""
 
     manifest: Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureRefused(Event):
+class CaptureRefused(Event, frozen=True):
     """Answer to `SealObject`: the object was not sealed and serves on."""
 
     error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLost(Event):
+class WorkerLost(Event, frozen=True):
     """The worker that holds the object ended. Also the *unknown* answer to `SealObject`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunksSent(Event):
+class ChunksSent(Event, frozen=True):
     """The last chunk of `SendChunks` was handed to the connection."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class RelayReadyReceived(Event):
+class RelayReadyReceived(Event, frozen=True):
     """Command 30 of this identity arrived."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class RelocationFailedReceived(Event):
+class RelocationFailedReceived(Event, frozen=True):
     """Command 53 of this identity arrived."""
 
     failure_code: int
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class LinkRestored(Event):
+class LinkRestored(Event, frozen=True):
     """A new connection to the same run of the target stands."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class TargetRunGone(Event):
+class TargetRunGone(Event, frozen=True):
     """The target's run ended for certain (its lease is over, or another run of that RID stands).
 
     Comes after `LinkLost` where there was a connection.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested(Event):
+class CancelRequested(Event, frozen=True):
     """The operation is to be given up if that is still safe (section 9, "caller cancels")."""
 
     reason: Any = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class FenceApplied(Event):
+class FenceApplied(Event, frozen=True):
     """Answer to `WriteFence`: the mark stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class FenceConflicted(Event):
+class FenceConflicted(Event, frozen=True):
     """Answer to `WriteFence`: the condition did not hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class FenceUnknown(Event):
+class FenceUnknown(Event, frozen=True):
     """Answer to `WriteFence`: the outcome is not known, or nothing was changed because the store is away."""
 
 
-@dataclass(frozen=True, slots=True)
-class CutoverSubmitted(Event):
+class CutoverSubmitted(Event, frozen=True):
     """The transport has let go of the last `SendCutover` on this connection (R4.4.3)."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommitTold(Event):
+class CommitTold(Event, frozen=True):
     """The target says that it has opened the object. Only a hint when to look: the row decides (B6.5)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchRestored(Event):
+class DispatchRestored(Event, frozen=True):
     """Answer to `RestoreDispatch`: the object runs again, here or in another worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchRestoreFailed(Event):
+class DispatchRestoreFailed(Event, frozen=True):
     """Answer to `RestoreDispatch`: the object could not be brought back; the driver failed its records."""
 
     error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class LostMarked(Event):
+class LostMarked(Event, frozen=True):
     """Answer to `MarkLost`: the row's state is `lost` (B6.8)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LostConflicted(Event):
+class LostConflicted(Event, frozen=True):
     """Answer to `MarkLost`: the row has another version."""
 
 
-@dataclass(frozen=True, slots=True)
-class LostUnknown(Event):
+class LostUnknown(Event, frozen=True):
     """Answer to `MarkLost`: the outcome is not known, or the store is away."""
 
 
 # target
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreRequested(Event):
+class RestoreRequested(Event, frozen=True):
     """Command 40 of this identity arrived, for the first time or again."""
 
     manifest: Manifest
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreRefused(Event):
+class RestoreRefused(Event, frozen=True):
     """The node does not take this Restore request: not eligible (B8.1), or a rival identity lives (B8.16)."""
 
     failure_code: int
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class RivalPreferred(Event):
+class RivalPreferred(Event, frozen=True):
     """Another identity for the same object took this one's place (B8.16, see `sojourn.handoff.rivals`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class WithdrawnReceived(Event):
+class WithdrawnReceived(Event, frozen=True):
     """The source says that it fenced this identity: no CAS of it can succeed any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkArrived(Event):
+class ChunkArrived(Event, frozen=True):
     """Command 52 of this identity arrived."""
 
     heavy = True
@@ -310,35 +275,29 @@ class ChunkArrived(Event):
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkDiffered(Event):
+class ChunkDiffered(Event, frozen=True):
     """Answer to `CompareChunk`, only when the bytes differ: a conflict (B8.3)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AssemblyVerified(Event):
+class AssemblyVerified(Event, frozen=True):
     """Answer to `VerifyAssembly`: the checksum of the whole stream is right."""
 
 
-@dataclass(frozen=True, slots=True)
-class AssemblyMismatched(Event):
+class AssemblyMismatched(Event, frozen=True):
     """Answer to `VerifyAssembly`: it is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRestored(Event):
+class ObjectRestored(Event, frozen=True):
     """Answer to `RestoreObject`: the instance, saved work and timers stand, dispatch closed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreFailed(Event):
+class RestoreFailed(Event, frozen=True):
     """Answer to `RestoreObject`: they do not, or the worker ended (also at any later time before opening)."""
 
     error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class RelayArrived(Event):
+class RelayArrived(Event, frozen=True):
     """Command 31 of this identity arrived."""
 
     heavy = True
@@ -346,8 +305,7 @@ class RelayArrived(Event):
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class FollowArrived(Event):
+class FollowArrived(Event, frozen=True):
     """A record that another node sent on by Message Follow arrived while the object is staged here."""
 
     heavy = True
@@ -355,8 +313,7 @@ class FollowArrived(Event):
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class DirectArrived(Event):
+class DirectArrived(Event, frozen=True):
     """A record for the object came here directly: from a sender that took this node for the owner, from
     this node's own workers, or from what this node used to follow (B8.14)."""
 
@@ -364,8 +321,7 @@ class DirectArrived(Event):
     record: Any
 
 
-@dataclass(frozen=True, slots=True)
-class CutoverArrived(Event):
+class CutoverArrived(Event, frozen=True):
     """Command 34 of this identity arrived."""
 
     count: int
@@ -373,33 +329,27 @@ class CutoverArrived(Event):
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerWritten(Event):
+class OwnerWritten(Event, frozen=True):
     """Answer to `WriteOwner`: applied."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerWriteConflicted(Event):
+class OwnerWriteConflicted(Event, frozen=True):
     """Answer to `WriteOwner`: a condition did not hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerWriteUnknown(Event):
+class OwnerWriteUnknown(Event, frozen=True):
     """Answer to `WriteOwner`: the outcome is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerWriteFailed(Event):
+class OwnerWriteFailed(Event, frozen=True):
     """Answer to `WriteOwner`: nothing was changed; the store is away, or this node's lease forbids it now."""
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchOpened(Event):
+class DispatchOpened(Event, frozen=True):
     """Answer to `OpenDispatch`: the first turns may run."""
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchOpenFailed(Event):
+class DispatchOpenFailed(Event, frozen=True):
     """Answer to `OpenDispatch`: the worker ended. The object is lost; the node's sweep marks it (B6.8)."""
 
     error: Any

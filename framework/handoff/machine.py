@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
 from sojourn.errors import InternalFailure
 
 __all__ = [
@@ -37,17 +38,14 @@ STORY_EVENTS_MAX = 50
 """How many past events a machine remembers for its bug reports."""
 
 
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """A fact, named in the past tense. `heavy` events carry user bytes and stand in the story by name only."""
 
-    __slots__ = ()
     heavy: ClassVar[bool] = False
 
 
-class Effect:
+class Effect(msgspec.Struct, frozen=True):
     """A command to the driver, named in the imperative."""
-
-    __slots__ = ()
 
 
 _State = TypeVar("_State", bound="State")
@@ -87,13 +85,11 @@ def _shared_fields(old: type[State], new: type[State]) -> tuple[str, ...]:
     return shared
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlineReached(Event):
+class DeadlineReached(Event, frozen=True):
     """The driver's timer for `Machine.deadline` fired."""
 
 
-@dataclass(frozen=True, slots=True)
-class Log(Effect):
+class Log(Effect, frozen=True):
     """Write one structured log event (B12.1). `level` is debug, info, warning or error."""
 
     name: str

@@ -75,30 +75,26 @@ class Route(NamedTuple):
 # Events
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSubmitted(Event):
+class RecordSubmitted(Event, frozen=True):
     """A record for the object was accepted at this node while `current` was None."""
 
     heavy = True
     record: Any
 
 
-@dataclass(frozen=True, slots=True)
-class RouteLearned(Event):
+class RouteLearned(Event, frozen=True):
     """A look-up, command 50 or other news named an owner."""
 
     route: Route
 
 
-@dataclass(frozen=True, slots=True)
-class RouteRefused(Event):
+class RouteRefused(Event, frozen=True):
     """The look-up ended without an owner; `reason` goes to the senders as it is."""
 
     reason: Any
 
 
-@dataclass(frozen=True, slots=True)
-class RouteExpired(Event):
+class RouteExpired(Event, frozen=True):
     """The route cache entry aged out (B9.1): look up again before the next record.
 
     `expired_at` is when, if that is only noticed at the next record; None = now.
@@ -107,15 +103,13 @@ class RouteExpired(Event):
     expired_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PathTaken(Event):
+class PathTaken(Event, frozen=True):
     """Switch to this route without a marker: nothing sent before can be overtaken."""
 
     route: Route
 
 
-@dataclass(frozen=True, slots=True)
-class StagingBegun(Event):
+class StagingBegun(Event, frozen=True):
     """A move of the object to this node, `run`, registered its temporary queue here (B8.14).
 
     From now on the path leads here: this node's own senders, and what comes here directly, are given as
@@ -132,23 +126,20 @@ class StagingBegun(Event):
     """Records of this node still wait here on their way to `source`, where the relay-ready would overtake them."""
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerTaken(Event):
+class MarkerTaken(Event, frozen=True):
     """A marker of the node `run` was answered here, by the staging or the mailbox: from now on everything it
     sends here directly is in order of itself, and passes by this node's own marker."""
 
     run: NodeRun
 
 
-@dataclass(frozen=True, slots=True)
-class PathLost(Event):
+class PathLost(Event, frozen=True):
     """The link to this run broke, or its lease ended."""
 
     run: NodeRun
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerAnswered(Event):
+class MarkerAnswered(Event, frozen=True):
     """Whoever took the marker into its mailbox or staging answered.
 
     `route.owner_generation` is one that is committed for sure: a node that only stages the object answers
@@ -159,8 +150,7 @@ class MarkerAnswered(Event):
     route: Route
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerFailed(Event):
+class MarkerFailed(Event, frozen=True):
     """The marker ended in an error: nobody there holds the object."""
 
     marker_id: int
@@ -169,29 +159,25 @@ class MarkerFailed(Event):
 # Effects
 
 
-@dataclass(frozen=True, slots=True)
-class SendOn(Effect):
+class SendOn(Effect, frozen=True):
     """Send the records to `run`, in order and before anything submitted later."""
 
     run: NodeRun
     records: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SendMarker(Effect):
+class SendMarker(Effect, frozen=True):
     """Send a marker record to `run` behind everything sent there for this object."""
 
     run: NodeRun
     marker_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class LookUpRoute(Effect):
+class LookUpRoute(Effect, frozen=True):
     """Find the owner of the object (own table, cache, row, placement)."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailSubmitted(Effect):
+class FailSubmitted(Effect, frozen=True):
     """End these records with the reason the look-up gave; none was sent (`applied` = no)."""
 
     records: tuple[Any, ...]

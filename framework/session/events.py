@@ -6,7 +6,6 @@ the order in which the facts became true at this member; frames of one connectio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from sojourn.handoff.machine import Event
@@ -36,16 +35,14 @@ __all__ = [
 # the session owner
 
 
-@dataclass(frozen=True, slots=True)
-class SealRequested(Event):
+class SealRequested(Event, frozen=True):
     """Command 42 for this binding arrived, for the first time or again."""
 
     terms: SealTerms
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class RouteCommitted(Event):
+class RouteCommitted(Event, frozen=True):
     """Command 44 commit for this binding arrived: the Actor runs at `route`."""
 
     identity: SealIdentity
@@ -54,8 +51,7 @@ class RouteCommitted(Event):
     route: SessionRoute
 
 
-@dataclass(frozen=True, slots=True)
-class RouteAborted(Event):
+class RouteAborted(Event, frozen=True):
     """Command 44 abort for this binding arrived: the Actor runs at the source again."""
 
     identity: SealIdentity
@@ -63,16 +59,14 @@ class RouteAborted(Event):
     object_generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClientMessageArrived(Event):
+class ClientMessageArrived(Event, frozen=True):
     """The client sent a request or a push for the Actor."""
 
     heavy = True
     message: Any
 
 
-@dataclass(frozen=True, slots=True)
-class PushArrived(Event):
+class PushArrived(Event, frozen=True):
     """An owner of the Actor sent something for the client, under its owner generation."""
 
     heavy = True
@@ -80,52 +74,44 @@ class PushArrived(Event):
     owner_generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unbound(Event):
+class Unbound(Event, frozen=True):
     """The binding ended: the Actor was unbound, or a newer binding of it stands (B11.1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SocketClosed(Event):
+class SocketClosed(Event, frozen=True):
     """The client's socket is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseOver(Event):
+class LeaseOver(Event, frozen=True):
     """The lease of this session owner is over (B11.2)."""
 
 
 # who moves the Actor
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionUp(Event):
+class ConnectionUp(Event, frozen=True):
     """A connection to the session owner stands; a new one has another number."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionDown(Event):
+class ConnectionDown(Event, frozen=True):
     """The connection to the session owner broke."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class SealWanted(Event):
+class SealWanted(Event, frozen=True):
     """The handoff asks for the seal, or for a confirmation behind what this node has pushed so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class SealAnswered(Event):
+class SealAnswered(Event, frozen=True):
     """Command 43 arrived."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class SealDenied(Event):
+class SealDenied(Event, frozen=True):
     """A refused 42 was answered. `no_binding`: the session owner knows no such binding."""
 
     connection: int
@@ -133,19 +119,16 @@ class SealDenied(Event):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RouteDecided(Event):
+class RouteDecided(Event, frozen=True):
     """The move is decided for the session: tell its owner. `update` is the driver's command 44."""
 
     update: Any
     commit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerGone(Event):
+class OwnerGone(Event, frozen=True):
     """The session owner's lease is over: it counts as no binding (B11.2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContactReleased(Event):
+class ContactReleased(Event, frozen=True):
     """The handoff has nothing more to ask."""
