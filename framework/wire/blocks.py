@@ -6,9 +6,9 @@ Owns the Python form of what most commands have in common. Knows neither command
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 from sojourn.wire.errors import Word
 from sojourn.wire.primitives import NZ64, RID, TEXT8, TEXT16, U64, Enumeration
 from sojourn.wire.structure import Problem, Union
@@ -68,8 +68,7 @@ SOURCE_ROLE = Enumeration(Role, allowed=frozenset({Role.SOURCE}), forbidden=Word
 TARGET_ROLE = Enumeration(Role, allowed=frozenset({Role.TARGET}), forbidden=Word.WRONG_ROLE)
 
 
-@dataclass(frozen=True, slots=True)
-class OperationIdOrZero:
+class OperationIdOrZero(msgspec.Struct, frozen=True):
     """128-bit id of a message; both halves zero where a record needs none."""
 
     high: Annotated[int, U64]
@@ -83,8 +82,7 @@ def _both_zero(high: int, low: int) -> Problem | None:
     return None if high or low else Problem(Word.INVALID_FIELD, "high", "both halves are zero")
 
 
-@dataclass(frozen=True, slots=True)
-class OperationId:
+class OperationId(msgspec.Struct, frozen=True):
     """128-bit id of a message, not zero."""
 
     high: Annotated[int, U64]
@@ -94,8 +92,7 @@ class OperationId:
         return _both_zero(self.high, self.low)
 
 
-@dataclass(frozen=True, slots=True)
-class RelocationId:
+class RelocationId(msgspec.Struct, frozen=True):
     """128-bit id of a relocation, not zero, from a secure random source (R3.4)."""
 
     high: Annotated[int, U64]
@@ -105,8 +102,7 @@ class RelocationId:
         return _both_zero(self.high, self.low)
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorFence:
+class CoordinatorFence(msgspec.Struct, frozen=True):
     """The owner value the initiator of a relocation expects (R3.4)."""
 
     owner_id: Annotated[str, TEXT8]
@@ -117,8 +113,7 @@ class CoordinatorFence:
     """Opaque, compared for equality only."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFence:
+class TargetFence(msgspec.Struct, frozen=True):
     """The node run and lease a relocation goes to."""
 
     node_rid: Annotated[bytes, RID]
@@ -127,8 +122,7 @@ class TargetFence:
     owner_lease_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSourceFence:
+class RequestSourceFence(msgspec.Struct, frozen=True):
     """The node run and lease a request came from."""
 
     owner_id: Annotated[str, TEXT8]
@@ -137,8 +131,7 @@ class RequestSourceFence:
     node_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class RelocationIdentity:
+class RelocationIdentity(msgspec.Struct, frozen=True):
     """What ties the messages of one attempt together (R3.4)."""
 
     relocation_id: RelocationId
@@ -146,24 +139,21 @@ class RelocationIdentity:
     coordinator_fence: CoordinatorFence
 
 
-@dataclass(frozen=True, slots=True)
-class ActorRef:
+class ActorRef(msgspec.Struct, frozen=True):
     """One incarnation of an Actor."""
 
     actor_id: Annotated[str, TEXT8]
     object_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class SpotRef:
+class SpotRef(msgspec.Struct, frozen=True):
     """One incarnation of a Spot."""
 
     spot_id: Annotated[str, TEXT8]
     object_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class ActorRouteFence:
+class ActorRouteFence(msgspec.Struct, frozen=True):
     """An Actor and the owner the sender believes it has."""
 
     actor_ref: ActorRef
@@ -173,8 +163,7 @@ class ActorRouteFence:
     expected_owner_lease_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class SpotRouteFence:
+class SpotRouteFence(msgspec.Struct, frozen=True):
     """A Spot and the owner the sender believes it has."""
 
     spot_ref: SpotRef
@@ -184,8 +173,7 @@ class SpotRouteFence:
     expected_owner_lease_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class ActorIdentity:
+class ActorIdentity(msgspec.Struct, frozen=True):
     """An Actor that moves."""
 
     actor_id: Annotated[str, TEXT8]
@@ -193,8 +181,7 @@ class ActorIdentity:
     expected_authority_owner_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class UserSpotIdentity:
+class UserSpotIdentity(msgspec.Struct, frozen=True):
     """A User Spot that moves."""
 
     spot_id: Annotated[str, TEXT8]
@@ -202,8 +189,7 @@ class UserSpotIdentity:
     expected_authority_owner_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceSpotIdentity:
+class InstanceSpotIdentity(msgspec.Struct, frozen=True):
     """An Instance Spot that moves; it has no owner generation on the wire."""
 
     instance_type: Annotated[str, TEXT8]

@@ -1,4 +1,4 @@
-"""The commands of relocation, one dataclass each: 30, 31, 34, 40, 42, 43, 44, 52 and 53.
+"""The commands of relocation, one structure each: 30, 31, 34, 40, 42, 43, 44, 52 and 53.
 
 Owns their fields and the roles they take. Every one is a single frame without flags. Framing is
 `command_frame`'s; the commands that are not part of a move proper stand in `companion_commands`.
@@ -6,9 +6,9 @@ Owns their fields and the roles they take. Every one is a single frame without f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+import msgspec
 from sojourn.wire.blocks import (
     OBJECT_IDENTITY,
     SOURCE_ROLE,
@@ -61,8 +61,7 @@ SenderIsSource = Annotated[Role, SOURCE_ROLE]
 SenderIsTarget = Annotated[Role, TARGET_ROLE]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelocationReady:
+class RelocationReady(msgspec.Struct, frozen=True, kw_only=True):
     """30, target to source, reply to 40: the relay may begin."""
 
     COMMAND: ClassVar[int] = 30
@@ -72,8 +71,7 @@ class RelocationReady:
     sender_role: SenderIsTarget = Role.TARGET
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelocationData:
+class RelocationData(msgspec.Struct, frozen=True, kw_only=True):
     """31, source to target, one way: one message accepted after capture."""
 
     COMMAND: ClassVar[int] = 31
@@ -84,8 +82,7 @@ class RelocationData:
     """The frozen record's bytes, checked when decoded, to the end of the frame."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelocationCutover:
+class RelocationCutover(msgspec.Struct, frozen=True, kw_only=True):
     """34, source to target, one way: everything before the boundary was relayed."""
 
     COMMAND: ClassVar[int] = 34
@@ -97,8 +94,7 @@ class RelocationCutover:
     """CRC-32C of the relayed frozen records in send order, joined; 0 for none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelocationPrepare:
+class RelocationPrepare(msgspec.Struct, frozen=True, kw_only=True):
     """40, source to target, request: an envelope of this length and checksum follows."""
 
     COMMAND: ClassVar[int] = 40
@@ -114,8 +110,7 @@ class RelocationPrepare:
     application_version: Annotated[int, I64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRelocationSeal:
+class SessionRelocationSeal(msgspec.Struct, frozen=True, kw_only=True):
     """42, source to session owner, request: hold the session's messages."""
 
     COMMAND: ClassVar[int] = 42
@@ -132,8 +127,7 @@ class SessionRelocationSeal:
     binding_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRelocationSealed:
+class SessionRelocationSealed(msgspec.Struct, frozen=True, kw_only=True):
     """43, session owner to source, reply to 42: they are held."""
 
     COMMAND: ClassVar[int] = 43
@@ -148,8 +142,7 @@ class SessionRelocationSealed:
     binding_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class RouteCommit:
+class RouteCommit(msgspec.Struct, frozen=True):
     """The Actor has a new owner; sent by the target."""
 
     previous_authority_owner_generation: Annotated[int, NZ64]
@@ -159,8 +152,7 @@ class RouteCommit:
     target_owner_lease_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class RouteAbort:
+class RouteAbort(msgspec.Struct, frozen=True):
     """The Actor kept its owner; sent by the source."""
 
     current_authority_owner_generation: Annotated[int, NZ64]
@@ -173,8 +165,7 @@ _SOURCE_OR_TARGET = Enumeration(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRelocationRoute:
+class SessionRelocationRoute(msgspec.Struct, frozen=True, kw_only=True):
     """44, one way: switch the session's route and let its messages go on."""
 
     COMMAND: ClassVar[int] = 44
@@ -198,8 +189,7 @@ class SessionRelocationRoute:
         return Problem(Word.WRONG_ROLE, "sender_role", detail)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelocationState:
+class RelocationState(msgspec.Struct, frozen=True, kw_only=True):
     """52, source to target, one way: one chunk of the envelope."""
 
     COMMAND: ClassVar[int] = 52
@@ -211,8 +201,7 @@ class RelocationState:
     """At most 64 MiB; decoded it is a slice of the frame."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelocationFailed:
+class RelocationFailed(msgspec.Struct, frozen=True, kw_only=True):
     """53, target to source, reply to 40: this attempt is over."""
 
     COMMAND: ClassVar[int] = 53

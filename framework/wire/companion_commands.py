@@ -7,9 +7,9 @@ Owns their fields. 20, 28 and 33 may have an application payload as a second par
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+import msgspec
 from sojourn.wire.blocks import (
     ROUTE_FENCE,
     ActorRouteFence,
@@ -62,8 +62,7 @@ Terminal = Annotated[TerminalResult, TERMINAL_RESULT]
 Failure = Annotated[FailureCode, FAILURE_CODE]
 
 
-@dataclass(frozen=True, slots=True)
-class JoinAccepted:
+class JoinAccepted(msgspec.Struct, frozen=True):
     """The Actor is in the Spot."""
 
     spot_ref: SpotRef
@@ -72,8 +71,7 @@ class JoinAccepted:
     """Longest chunk the target takes; 0 = not announced."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRejected:
+class JoinRejected(msgspec.Struct, frozen=True):
     """The Spot refused; perhaps it names another one."""
 
     spot_ref: Annotated[SpotRef | None, Optional(block(SpotRef), length=U16)]
@@ -85,8 +83,7 @@ JOIN_RESULT: Union[JoinResult] = Union(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActorJoinReply:
+class ActorJoinReply(msgspec.Struct, frozen=True, kw_only=True):
     """20, the reply to 28. Another operation's tail never comes: the caller's table tells which to expect."""
 
     COMMAND: ClassVar[int] = 20
@@ -100,8 +97,7 @@ class ActorJoinReply:
         return result_problem(self.terminal_result, self.failure_code, has_payload=self.payload is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActorJoinRequest:
+class ActorJoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     """28, request: the Actor wants into the Spot."""
 
     COMMAND: ClassVar[int] = 28
@@ -112,8 +108,7 @@ class ActorJoinRequest:
     payload: PayloadPart = None
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationFence:
+class GenerationFence(msgspec.Struct, frozen=True):
     """The owner of a cold-activated Instance Spot."""
 
     object_generation: Annotated[int, NZ64]
@@ -123,15 +118,13 @@ class GenerationFence:
     store_version: Annotated[str, TEXT16]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyBarrier:
+class ReadyBarrier(msgspec.Struct, frozen=True):
     """The activation is done."""
 
     generation_fence: GenerationFence
 
 
-@dataclass(frozen=True, slots=True)
-class ActivationFailure:
+class ActivationFailure(msgspec.Struct, frozen=True):
     """The activation failed."""
 
     generation_fence: GenerationFence
@@ -143,15 +136,13 @@ ACTIVATION_COMPLETION: Union[ActivationCompletion] = Union(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ColdActivationContext:
+class ColdActivationContext(msgspec.Struct, frozen=True):
     """The reply belongs to a cold activation."""
 
     completion: Annotated[ActivationCompletion, ACTIVATION_COMPLETION]
 
 
-@dataclass(frozen=True, slots=True)
-class MaintenanceRelocationContext:
+class MaintenanceRelocationContext(msgspec.Struct, frozen=True):
     """The reply belongs to a request that moved."""
 
     relocation_identity: RelocationIdentity
@@ -166,8 +157,7 @@ REPLY_CONTEXT: Union[ReplyContext] = Union(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyRelay:
+class ReplyRelay(msgspec.Struct, frozen=True, kw_only=True):
     """33: the result of a request that finished elsewhere."""
 
     COMMAND: ClassVar[int] = 33
@@ -189,8 +179,7 @@ class ReplyRelayStatus(enum.IntEnum):
     ALREADY_TERMINAL = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyRelayAck:
+class ReplyRelayAck(msgspec.Struct, frozen=True, kw_only=True):
     """46: the answer to 33."""
 
     COMMAND: ClassVar[int] = 46
@@ -202,8 +191,7 @@ class ReplyRelayAck:
     status: Annotated[ReplyRelayStatus, Enumeration(ReplyRelayStatus)]
 
 
-@dataclass(frozen=True, slots=True)
-class MessageFollowEnvelope:
+class MessageFollowEnvelope(msgspec.Struct, frozen=True):
     """Where a message was sent, where it has to go, and how far it came."""
 
     source_route: Annotated[RouteFence, ROUTE_FENCE]
@@ -230,8 +218,7 @@ def _ref(route: RouteFence) -> object:
     return route.actor_ref if isinstance(route, ActorRouteFence) else route.spot_ref
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageFollow:
+class MessageFollow(msgspec.Struct, frozen=True, kw_only=True):
     """50: an owner that gave an object away names the way on."""
 
     COMMAND: ClassVar[int] = 50

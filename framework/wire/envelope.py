@@ -7,9 +7,9 @@ Owns the stream's layout and the order inside each of its vectors. Rules across 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 from sojourn.wire.blocks import OBJECT_IDENTITY, ObjectIdentity, RelocationId
 from sojourn.wire.cursor import Buffer, Reader, Writer
 from sojourn.wire.primitives import BOOL8, I64, NZ64, ORDINAL, TEXT8, U64, Blob, Enumeration
@@ -35,8 +35,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ApplicationState:
+class ApplicationState(msgspec.Struct, frozen=True):
     """One participant's state: None = none, which is not the same as an empty one."""
 
     participant_id: Annotated[int, NZ64]
@@ -47,8 +46,7 @@ class ApplicationState:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class SavedWork:
+class SavedWork(msgspec.Struct, frozen=True):
     """One message that was accepted and not run."""
 
     participant_id: Annotated[int, NZ64]
@@ -66,8 +64,7 @@ class OverrunPolicy(enum.IntEnum):
     DELAY_NEXT_TICK = 3
 
 
-@dataclass(frozen=True, slots=True)
-class TimerRegistration:
+class TimerRegistration(msgspec.Struct, frozen=True):
     """A named timer of one participant."""
 
     participant_id: Annotated[int, NZ64]
@@ -82,8 +79,7 @@ class TimerRegistration:
     next_scheduled_at_unix_milliseconds: Annotated[int, U64]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingTimerTick:
+class PendingTimerTick(msgspec.Struct, frozen=True):
     """A tick that was due and not run."""
 
     participant_id: Annotated[int, NZ64]
@@ -105,8 +101,7 @@ def _timer_key(timer: TimerRegistration) -> tuple[int, bytes]:
     return timer.participant_id, timer.name.encode("utf-8", "surrogatepass")
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """The whole stream. Participants are numbers: `participant_numbers` gives them."""
 
     relocation: RelocationId

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
+import msgspec
 from sojourn.wire.cursor import Reader, Writer
 from sojourn.wire.errors import WireError, Word
 from sojourn.wire.primitives import PAYLOAD_BYTES_MAX, TEXT8, U8, Blob, Codec, Number, Text
@@ -41,8 +41,7 @@ DEADLINE_KEY = "deadline-unix-ms"
 _DEADLINE = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataEntry:
+class MetadataEntry(msgspec.Struct, frozen=True):
     """One key and its value; a value may be empty, a key may not."""
 
     key: Annotated[str, TEXT8]
@@ -98,8 +97,7 @@ class _MetadataFrame(Codec[Metadata]):
 METADATA = _MetadataFrame()
 
 
-@dataclass(frozen=True, slots=True)
-class ApplicationPayload:
+class ApplicationPayload(msgspec.Struct, frozen=True):
     """A handler's name, the content type of its argument, and the argument's bytes."""
 
     packet_name: Annotated[str, TEXT8]

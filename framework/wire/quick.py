@@ -7,7 +7,6 @@ built from the codec when it is first used. Knows no layout.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -302,7 +301,7 @@ def _field(field: Field) -> tuple[_Take, _Write]:
 def _maker(codec: Block[Any]) -> Callable[[list[Any]], Any]:
     """Makes the value of a block from its fields in wire order."""
     cls, names = codec.cls, [field.attribute for field in codec.fields]
-    if any(field.kw_only for field in dataclasses.fields(cls)):
+    if len(cls.__match_args__) < len(names):  # some are taken by name only
         return lambda values: cls(**dict(zip(names, values, strict=True)))
     return lambda values: cls(*values)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 from sojourn.wire.blocks import ActorRef, OperationIdOrZero
 from sojourn.wire.cursor import Buffer, Reader, Writer
 from sojourn.wire.errors import Word
@@ -95,8 +95,7 @@ OPERATIONS_WITH_ROUTE = frozenset((1, 2, 3, 4, 12))
 """The operation kinds whose reply route is a number; every other kind has an empty one."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSource:
+class NodeSource(msgspec.Struct, frozen=True):
     """A node (or a client) outside of any object's turn."""
 
     node_rid: Annotated[bytes, RID]
@@ -105,8 +104,7 @@ class NodeSource:
     owner_lease_generation: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class SpotSource:
+class SpotSource(msgspec.Struct, frozen=True):
     """A Spot's turn."""
 
     node_rid: Annotated[bytes, RID]
@@ -116,8 +114,7 @@ class SpotSource:
     spot_id: Annotated[str, TEXT8]
 
 
-@dataclass(frozen=True, slots=True)
-class ActorSource:
+class ActorSource(msgspec.Struct, frozen=True):
     """An Actor's turn."""
 
     node_rid: Annotated[bytes, RID]
@@ -127,8 +124,7 @@ class ActorSource:
     actor_ref: ActorRef
 
 
-@dataclass(frozen=True, slots=True)
-class BoundSessionSource:
+class BoundSessionSource(msgspec.Struct, frozen=True):
     """An Actor's session."""
 
     node_rid: Annotated[bytes, RID]
@@ -246,8 +242,7 @@ def _body(values: Mapping[str, Any]) -> Codec[Any]:
     return block(_RULES[values["record_kind"]].body)
 
 
-@dataclass(frozen=True, slots=True)
-class FrozenRecord:
+class FrozenRecord(msgspec.Struct, frozen=True):
     """One message or event with everything it needs to run later and elsewhere."""
 
     record_kind: Annotated[RecordKind, Enumeration(RecordKind)]

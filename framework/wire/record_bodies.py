@@ -1,4 +1,4 @@
-"""The bodies of frozen records, one dataclass per layout, and the unions inside them.
+"""The bodies of frozen records, one structure per layout, and the unions inside them.
 
 Owns fields 8 of a frozen record. Which body belongs to which kind of record stands in `record`.
 """
@@ -6,9 +6,9 @@ Owns fields 8 of a frozen record. Which body belongs to which kind of record sta
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 from sojourn.wire.blocks import (
     OBJECT_IDENTITY,
     ROLE,
@@ -62,31 +62,27 @@ __all__ = [
 Payload = Annotated[ApplicationPayload, APPLICATION_PAYLOAD]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeBody:
+class NodeBody(msgspec.Struct, frozen=True):
     """Body of nodeSend and nodeRequest."""
 
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelBody:
+class ChannelBody(msgspec.Struct, frozen=True):
     """Body of channelSend and channelRequest."""
 
     channel_name: Annotated[str, TEXT8]
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True)
-class SpotBody:
+class SpotBody(msgspec.Struct, frozen=True):
     """Body of spotSend and spotRequest."""
 
     spot_route_fence: SpotRouteFence
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True)
-class MulticastBody:
+class MulticastBody(msgspec.Struct, frozen=True):
     """Body of spotMulticast."""
 
     channel_name: Annotated[str, TEXT8]
@@ -94,54 +90,47 @@ class MulticastBody:
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True)
-class ActorBody:
+class ActorBody(msgspec.Struct, frozen=True):
     """Body of actorSend and actorRequest."""
 
     actor_route_fence: ActorRouteFence
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(msgspec.Struct, frozen=True):
     """An Actor in a Spot."""
 
     actor_ref: ActorRef
     spot_ref: SpotRef
 
 
-@dataclass(frozen=True, slots=True)
-class ActorCreated:
+class ActorCreated(msgspec.Struct, frozen=True):
     """A new Actor is in the Spot."""
 
     current: Membership
 
 
-@dataclass(frozen=True, slots=True)
-class ActorJoined:
+class ActorJoined(msgspec.Struct, frozen=True):
     """An Actor came into the Spot, perhaps from another one."""
 
     previous: Annotated[Membership | None, Optional(block(Membership), length=U16)]
     current: Membership
 
 
-@dataclass(frozen=True, slots=True)
-class ActorLeft:
+class ActorLeft(msgspec.Struct, frozen=True):
     """An Actor went to another Spot."""
 
     previous: Membership
     current: Membership
 
 
-@dataclass(frozen=True, slots=True)
-class ActorDisconnected:
+class ActorDisconnected(msgspec.Struct, frozen=True):
     """An Actor's session went away."""
 
     current: Membership
 
 
-@dataclass(frozen=True, slots=True)
-class ActorDestroyed:
+class ActorDestroyed(msgspec.Struct, frozen=True):
     """An Actor ended."""
 
     previous: Membership
@@ -159,15 +148,13 @@ ACTOR_CONTROL: Union[ActorControl] = Union(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SpotControl:
+class SpotControl(msgspec.Struct, frozen=True):
     """Body of spotControl."""
 
     actor_control: Annotated[ActorControl, ACTOR_CONTROL]
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """Body of completion: how an operation ended."""
 
     terminal_result: Annotated[TerminalResult, TERMINAL_RESULT]
@@ -178,36 +165,31 @@ class Completion:
         return result_problem(self.terminal_result, self.failure_code, has_payload=self.payload is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDestination:
+class NodeDestination(msgspec.Struct, frozen=True):
     """A node that can be sent to again."""
 
     node_rid: Annotated[bytes, RID]
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelDestination:
+class ChannelDestination(msgspec.Struct, frozen=True):
     """A channel that can be sent to again."""
 
     channel_name: Annotated[str, TEXT8]
 
 
-@dataclass(frozen=True, slots=True)
-class SpotDestination:
+class SpotDestination(msgspec.Struct, frozen=True):
     """A Spot that can be sent to again."""
 
     spot_route_fence: SpotRouteFence
 
 
-@dataclass(frozen=True, slots=True)
-class ActorDestination:
+class ActorDestination(msgspec.Struct, frozen=True):
     """An Actor that can be sent to again."""
 
     actor_route_fence: ActorRouteFence
 
 
-@dataclass(frozen=True, slots=True)
-class BoundSessionDestination:
+class BoundSessionDestination(msgspec.Struct, frozen=True):
     """An Actor's session that can be sent to again."""
 
     actor_route_fence: ActorRouteFence
@@ -228,15 +210,13 @@ SEND_READY_DESTINATION: Union[SendReadyDestination] = Union(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SendReady:
+class SendReady(msgspec.Struct, frozen=True):
     """Body of sendReady."""
 
     destination: Annotated[SendReadyDestination, SEND_READY_DESTINATION]
 
 
-@dataclass(frozen=True, slots=True)
-class RelocationControl:
+class RelocationControl(msgspec.Struct, frozen=True):
     """Body of relocationControl."""
 
     phase: Annotated[Phase, Enumeration(Phase)]
@@ -250,8 +230,7 @@ class RelocationControl:
         return result_problem(self.terminal_result, self.failure_code, has_payload=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyRoute:
+class ReadyRoute(msgspec.Struct, frozen=True):
     """An Instance Spot that exists."""
 
     target_node_rid: Annotated[bytes, RID]
@@ -266,8 +245,7 @@ class ReadyRoute:
     deadline_unix_ms: Annotated[int, NZ64]
 
 
-@dataclass(frozen=True, slots=True)
-class ColdActivationRoute:
+class ColdActivationRoute(msgspec.Struct, frozen=True):
     """An Instance Spot to be created at a node."""
 
     target_node_rid: Annotated[bytes, RID]
@@ -292,8 +270,7 @@ class InnerOperation(enum.IntEnum):
     REQUEST = 2
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceActivation:
+class InstanceActivation(msgspec.Struct, frozen=True):
     """Body of instanceSpotActivation."""
 
     instance_route: Annotated[InstanceRoute, INSTANCE_ROUTE]

@@ -6,9 +6,9 @@ between nodes does not use them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 from sojourn.wire.checksum import checksum
 from sojourn.wire.cursor import Buffer, Reader, Writer
 from sojourn.wire.errors import Word
@@ -30,16 +30,14 @@ _VERSION = Number(1, 1, 1)
 _FLAGS = Number(2, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredChunk:
+class StoredChunk(msgspec.Struct, frozen=True):
     """ZLTC: one piece of a blob."""
 
     order: Annotated[int, U32]
     data: Annotated[bytes, Blob(4, 2**32 - 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkReference:
+class ChunkReference(msgspec.Struct, frozen=True):
     """Where one piece is kept, how long it is, and its CRC-32C."""
 
     order: Annotated[int, U32]
@@ -48,8 +46,7 @@ class ChunkReference:
     crc: Annotated[int, U32]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredManifest:
+class StoredManifest(msgspec.Struct, frozen=True):
     """ZLTM: what the pieces make up."""
 
     version: Annotated[int, _VERSION]

@@ -1,13 +1,12 @@
 """Structures made of fields: blocks, vectors, optional fields, tagged unions, versioned envelopes.
 
-A block is a frozen dataclass whose annotations name the codec of each field, in wire order:
+A block is a frozen msgspec structure whose annotations name the codec of each field, in wire order:
 ``owner_id: Annotated[str, TEXT8]``. The name on the wire, in paths and in JSON is the attribute's in
-camel case, or a `WireName`. Owns that reading of dataclasses; knows no particular block.
+camel case, or a `WireName`. Owns that reading of classes; knows no particular block.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Generic, NamedTuple, Protocol, TypeVar, get_origin, get_type_hints
@@ -77,9 +76,9 @@ def camel_case(attribute: str) -> str:
 def _fields_of(cls: type[Any]) -> tuple[Field, ...]:
     hints = get_type_hints(cls, include_extras=True)
     fields = []
-    for declared in dataclasses.fields(cls):
-        hint = hints[declared.name]
-        name = camel_case(declared.name)
+    for attribute in cls.__struct_fields__:
+        hint = hints[attribute]
+        name = camel_case(attribute)
         codec: Codec[Any] | Choice | None = None
         if get_origin(hint) is Annotated:
             for extra in hint.__metadata__:
@@ -88,12 +87,12 @@ def _fields_of(cls: type[Any]) -> tuple[Field, ...]:
                 else:
                     codec = extra
             hint = hint.__origin__
-        fields.append(Field(declared.name, name, block(hint) if codec is None else codec))
+        fields.append(Field(attribute, name, block(hint) if codec is None else codec))
     return tuple(fields)
 
 
 class Block(Codec[T]):
-    """The codec of a dataclass: its fields in order, without padding or tags.
+    """The codec of a structure: its fields in order, without padding or tags.
 
     When the class has a method `wire_problem() -> Problem | None`, it is asked after the last field.
     """
@@ -175,7 +174,7 @@ _BLOCKS: dict[type[Any], Block[Any]] = {}
 
 
 def block(cls: type[T]) -> Block[T]:
-    """The one codec of a dataclass."""
+    """The one codec of a structure."""
     known = _BLOCKS.get(cls)
     if known is None:
         known = _BLOCKS[cls] = Block(cls)

@@ -6,10 +6,11 @@ import asyncio
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import crc32c
+import msgspec
 from sojourn import mesh
 from sojourn.handoff.terms import HandoffIdentity, Manifest
 from sojourn.ids import ObjectKey, ObjectKind, describe_key, spot_key
@@ -244,7 +245,9 @@ class HandSource:
             taken.row.version if version is None else version,
         )
         work = tuple(SavedWork(1, order, record) for order, record in enumerate(saved, 1))
-        envelope = replace(taken.envelope, relocation=RelocationId(*self.relocation), saved_work=work)
+        envelope = msgspec.structs.replace(
+            taken.envelope, relocation=RelocationId(*self.relocation), saved_work=work
+        )
         self.payload = encode_envelope(envelope)
         self.chunks = [
             self.payload[at : at + chunk_octets] for at in range(0, len(self.payload), chunk_octets)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sojourn.errors import Unavailable
 from sojourn.ids import ObjectKey, actor_key
 from sojourn.rows import MarkOutcome

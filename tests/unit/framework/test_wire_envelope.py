@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 from sojourn import wire
 
@@ -29,7 +29,7 @@ def test_the_smallest_legal_stream_has_78_bytes() -> None:
 def test_no_state_and_an_empty_state_are_different_things() -> None:
     without = wire.encode_envelope(smallest())
     empty = wire.encode_envelope(
-        dataclasses.replace(smallest(), application_states=(wire.ApplicationState(1, b""),))
+        msgspec.structs.replace(smallest(), application_states=(wire.ApplicationState(1, b""),))
     )
     assert len(empty) == len(without) + 8
     assert wire.decode_envelope(empty).application_states[0].state == b""
@@ -38,7 +38,7 @@ def test_no_state_and_an_empty_state_are_different_things() -> None:
 
 def test_large_states_are_encoded_by_reference_and_decoded_as_slices() -> None:
     large = bytes(100_000)
-    envelope = dataclasses.replace(smallest(), application_states=(wire.ApplicationState(1, large),))
+    envelope = msgspec.structs.replace(smallest(), application_states=(wire.ApplicationState(1, large),))
     parts = wire.encode_envelope_parts(envelope)
     assert any(part is large for part in parts)
     whole = b"".join(parts)
@@ -64,21 +64,21 @@ def test_saved_records_are_kept_as_their_bytes() -> None:
         ("timer_registrations", (TIMER, TIMER), "duplicate-item"),
         (
             "timer_registrations",
-            (dataclasses.replace(TIMER, name="ab"), dataclasses.replace(TIMER, name="a")),
+            (msgspec.structs.replace(TIMER, name="ab"), msgspec.structs.replace(TIMER, name="a")),
             "unsorted-vector",
         ),
         (
             "timer_registrations",
-            (dataclasses.replace(TIMER, name="é"), dataclasses.replace(TIMER, name="z")),
+            (msgspec.structs.replace(TIMER, name="é"), msgspec.structs.replace(TIMER, name="z")),
             "unsorted-vector",
         ),
         ("pending_timer_ticks", (TICK, TICK), "duplicate-item"),
-        ("pending_timer_ticks", (TICK, dataclasses.replace(TICK, order=1)), "unsorted-vector"),
+        ("pending_timer_ticks", (TICK, msgspec.structs.replace(TICK, order=1)), "unsorted-vector"),
     ],
 )
 def test_vectors_rise(vector: str, items: Any, word: str) -> None:
     with pytest.raises(wire.WireError) as caught:
-        wire.encode_envelope(dataclasses.replace(ENVELOPE, **{vector: items}))
+        wire.encode_envelope(msgspec.structs.replace(ENVELOPE, **{vector: items}))
     assert caught.value.word == word
     assert caught.value.path.endswith("[1]")
 
@@ -86,8 +86,8 @@ def test_vectors_rise(vector: str, items: Any, word: str) -> None:
 def test_names_of_timers_compare_as_bytes() -> None:
     # U+FFFF comes before U+10000 in UTF-8; UTF-16 code units would turn them round.
     names = ("Z", "a", "ab", "é", "\uffff", "\U00010000")
-    timers = tuple(dataclasses.replace(TIMER, name=name) for name in names)
-    envelope = dataclasses.replace(ENVELOPE, timer_registrations=timers)
+    timers = tuple(msgspec.structs.replace(TIMER, name=name) for name in names)
+    envelope = msgspec.structs.replace(ENVELOPE, timer_registrations=timers)
     assert wire.decode_envelope(wire.encode_envelope(envelope)) == envelope
 
 
@@ -123,31 +123,31 @@ def test_a_valid_envelope_passes_and_may_have_gaps() -> None:
             "savedWork[0].participantId",
         ),
         (
-            {"timer_registrations": (TIMER, dataclasses.replace(TIMER, participant_id=4))},
+            {"timer_registrations": (TIMER, msgspec.structs.replace(TIMER, participant_id=4))},
             3,
             "invalid-field",
             "timerRegistrations[1].participantId",
         ),
         (
-            {"pending_timer_ticks": (dataclasses.replace(TICK, participant_id=9),)},
+            {"pending_timer_ticks": (msgspec.structs.replace(TICK, participant_id=9),)},
             3,
             "invalid-field",
             "pendingTimerTicks[0].participantId",
         ),
         (
-            {"pending_timer_ticks": (dataclasses.replace(TICK, order=2),)},
+            {"pending_timer_ticks": (msgspec.structs.replace(TICK, order=2),)},
             3,
             "duplicate-item",
             "pendingTimerTicks[0].order",
         ),
         (
-            {"pending_timer_ticks": (dataclasses.replace(TICK, timer_name="tock"),)},
+            {"pending_timer_ticks": (msgspec.structs.replace(TICK, timer_name="tock"),)},
             3,
             "invalid-field",
             "pendingTimerTicks[0].timerName",
         ),
         (
-            {"pending_timer_ticks": (dataclasses.replace(TICK, participant_id=2),)},
+            {"pending_timer_ticks": (msgspec.structs.replace(TICK, participant_id=2),)},
             3,
             "invalid-field",
             "pendingTimerTicks[0].timerName",
@@ -155,7 +155,7 @@ def test_a_valid_envelope_passes_and_may_have_gaps() -> None:
     ],
 )
 def test_rules_across_vectors(changes: dict[str, Any], participants: int, word: str, path: str) -> None:
-    envelope = dataclasses.replace(ENVELOPE, **changes)
+    envelope = msgspec.structs.replace(ENVELOPE, **changes)
     with pytest.raises(wire.WireError) as caught:
         wire.validate_envelope(envelope, participants=participants)
     assert (caught.value.word, caught.value.path) == (word, path)
@@ -163,9 +163,9 @@ def test_rules_across_vectors(changes: dict[str, Any], participants: int, word: 
 
 
 def test_orders_of_different_participants_are_independent() -> None:
-    envelope = dataclasses.replace(
+    envelope = msgspec.structs.replace(
         ENVELOPE,
-        timer_registrations=(dataclasses.replace(TIMER, participant_id=2),),
-        pending_timer_ticks=(dataclasses.replace(TICK, participant_id=2, order=2),),
+        timer_registrations=(msgspec.structs.replace(TIMER, participant_id=2),),
+        pending_timer_ticks=(msgspec.structs.replace(TICK, participant_id=2, order=2),),
     )
     wire.validate_envelope(envelope, participants=3)

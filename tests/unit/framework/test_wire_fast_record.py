@@ -77,7 +77,7 @@ def test_a_record_made_in_three_pieces_is_the_canonical_one(
     metadata = None
     if deadline_ms is not None:
         metadata = (wire.MetadataEntry("deadline-unix-ms", str(deadline_ms)),)
-    fields = {name: getattr(record, name) for name in record.__slots__}
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
     record = wire.FrozenRecord(**(fields | {"metadata": metadata}))
     assert encode_in_pieces(record) == wire.encode_frozen_record(record)
 
@@ -144,7 +144,7 @@ def test_every_source_is_known_by_its_tag_and_sender() -> None:
 @pytest.mark.parametrize("deadline", ["", "0", "01", "+1", "1 ", "x", "１", str(2**63), "9" * 30])
 def test_a_deadline_that_is_no_instant_is_refused(deadline: str) -> None:
     record = wire.decode_frozen_record(request())
-    fields = {name: getattr(record, name) for name in record.__slots__}
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
     fields["metadata"] = (wire.MetadataEntry("deadline-unix-ms", deadline),)
     encoded = wire.encode_frozen_record(wire.FrozenRecord(**fields))
     with pytest.raises(wire.WireError) as caught:

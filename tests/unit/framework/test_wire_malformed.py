@@ -263,7 +263,7 @@ def test_wrong_role(command: wire.Command, path: str, roles: tuple[int, ...]) ->
 
 
 def test_an_abort_from_the_target_is_a_wrong_role() -> None:
-    fields = {name: getattr(ROUTE, name) for name in ROUTE.__slots__}
+    fields = {name: getattr(ROUTE, name) for name in ROUTE.__struct_fields__}
     abort = wire.SessionRelocationRoute(
         **(fields | {"sender_role": wire.Role.SOURCE, "route_update": wire.RouteAbort(3)})
     )
@@ -275,7 +275,7 @@ def test_follow_routes_name_one_object() -> None:
     other = wire.ActorRouteFence(wire.ActorRef("other", 1), b"n", 1, 1, 1)
     for target in (other, SPOT_FENCE):
         envelope = FOLLOW.envelope
-        fields = {name: getattr(envelope, name) for name in envelope.__slots__}
+        fields = {name: getattr(envelope, name) for name in envelope.__struct_fields__}
         with pytest.raises(wire.WireError) as caught:
             wire.encode_command(
                 wire.MessageFollow(envelope=wire.MessageFollowEnvelope(**(fields | {"target_route": target})))

@@ -5,10 +5,10 @@ The declarations themselves are checked against bytes written by hand in tests/g
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 from sojourn.wire import (
     blocks,
@@ -73,7 +73,7 @@ def _follow(draw: st.DrawFn) -> Any:
     source = drawn["source_route"]
     route = draw(values(block(type(source))))
     same = "actor_ref" if isinstance(source, blocks.ActorRouteFence) else "spot_ref"
-    drawn["target_route"] = dataclasses.replace(route, **{same: getattr(source, same)})
+    drawn["target_route"] = msgspec.structs.replace(route, **{same: getattr(source, same)})
     return companion_commands.MessageFollowEnvelope(**drawn)
 
 
@@ -108,7 +108,9 @@ def record_values(draw: st.DrawFn, kinds: tuple[int, ...] = tuple(RecordKind)) -
     identity = draw(values(block(blocks.OperationId))) if needs_id else blocks.OperationId(0, 0)
     body = draw(values(block(rule.body)))
     if isinstance(body, record_bodies.InstanceActivation):
-        body = dataclasses.replace(body, inner_operation=record_bodies.InnerOperation(2 if operation else 1))
+        body = msgspec.structs.replace(
+            body, inner_operation=record_bodies.InnerOperation(2 if operation else 1)
+        )
     return FrozenRecord(
         kind,
         draw(values(block(record.NodeSource) if rule.node_only else record.SOURCE)),
