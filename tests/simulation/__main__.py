@@ -29,24 +29,33 @@ def main() -> int:
     parser.add_argument("--seeds", default="0:100", help="FROM:TO, TO excluded; or one seed to replay")
     parser.add_argument("--tell", action="store_true", help="print the story of every seed")
     parser.add_argument("--about", default="", help="print only lines of the story that contain this")
+    parser.add_argument("--all", action="store_true", help="go on after a broken promise, and list the seeds")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no seed after this long")
     arguments = parser.parse_args()
     first, _, last = arguments.seeds.partition(":")
     seeds = range(int(first), int(last) if last else int(first) + 1)
     started = time.perf_counter()
-    handoffs = 0
+    handoffs = played = 0
+    broken_seeds: list[int] = []
     totals: Counter[str] = Counter()
     for seed in seeds:
+        if time.perf_counter() - started > arguments.seconds:
+            break
+        played += 1
         world = World(seed, tell=arguments.tell or len(seeds) == 1)
         try:
             world.play()
         except _BROKEN as broken:
-            if not arguments.tell and len(seeds) > 1:
-                world = replay(seed)
-            print(world.story(arguments.about))
-            print(f"\nseed {seed} at {world.clock.now:.5f} s: {type(broken).__name__}: {broken}")
+            broken_seeds.append(seed)
+            if not arguments.all:
+                world = world if world.telling else replay(seed)
+                print(world.story(arguments.about))
+            what = str(broken).splitlines()[0]
+            print(f"\nseed {seed} at {world.clock.now:.5f} s: {type(broken).__name__}: {what}")
             print(f"mix: {world.mix}")
-            print(f"replay: python -m tests.simulation --seeds {seed}")
-            return 1
+            print(f"replay: python -m tests.simulation --seeds {seed}", flush=True)
+            if not arguments.all:
+                return 1
         handoffs += world.handoffs
         totals.update(world.history.counts)
         if arguments.tell:
@@ -55,9 +64,11 @@ def main() -> int:
     for name, number in sorted(totals.items()):
         print(f"{name:40} {number:9}")
     print(
-        f"{len(seeds)} seeds, {handoffs} handoffs in {took:.1f} s: {handoffs / took * 60:,.0f} handoffs a minute"
+        f"{played} seeds, {handoffs} handoffs in {took:.1f} s: {handoffs / took * 60:,.0f} handoffs a minute"
     )
-    return 0
+    if broken_seeds:
+        print(f"broken: {broken_seeds}")
+    return 1 if broken_seeds else 0
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ class Timer:
 
     __slots__ = ("arguments", "call")
 
-    def __init__(self, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self.call: Callable[..., None] | None = call
+    def __init__(self, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self.call: Callable[..., object] | None = call
         self.arguments = arguments
 
     def cancel(self) -> None:
@@ -33,13 +33,13 @@ class Clock:
         self._number = 0
         self._heap: list[tuple[float, int, Timer]] = []
 
-    def at(self, when: float, call: Callable[..., None], *arguments: Any) -> Timer:
+    def at(self, when: float, call: Callable[..., object], *arguments: Any) -> Timer:
         timer = Timer(call, arguments)
         self._number += 1
         heapq.heappush(self._heap, (when if when > self.now else self.now, self._number, timer))
         return timer
 
-    def after(self, delay: float, call: Callable[..., None], *arguments: Any) -> Timer:
+    def after(self, delay: float, call: Callable[..., object], *arguments: Any) -> Timer:
         return self.at(self.now + delay, call, *arguments)
 
     def run_until(self, end: float) -> None:

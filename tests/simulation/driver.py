@@ -109,7 +109,10 @@ class Driver:
         others: fx.Conditions,
     ) -> None:
         reply = partial(self.node.step, self._write_answer, answers)
-        self.world.store.write(self.key, version, change, reply, others)
+        if self.node.admits():
+            self.world.store.write(self.key, version, change, reply, others)
+        else:  # no store change past the admission deadline (B6.4)
+            self.world.clock.after(0.02, reply, "failed")
 
     def _write_answer(self, answers: dict[str, Event], outcome: str) -> None:
         self.deliver(answers[outcome])

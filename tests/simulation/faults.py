@@ -29,6 +29,7 @@ class Faults:
             (mix.kills, self._kill),
             (mix.store_outages, self._store_outage),
             (mix.touches, self._touch),
+            (mix.lease_cuts, self._lease_cut),
         ):
             if rate:
                 self._fault_later(rate, fault)
@@ -62,7 +63,7 @@ class Faults:
         if node.alive and not node.paused:
             self.world.history.disturb(self.world.clock.now)
             node.paused = True
-            length = self.world.clock.random.choice((0.05, 0.5, 2.0))
+            length = self.world.clock.random.choice((0.05, 0.5, 2.0, 2.0, 4.5))
             self.world.clock.after(length, self._resume, node)
 
     def _resume(self, node: Node) -> None:
@@ -82,23 +83,32 @@ class Faults:
         for connection in list(self.world.network.connections.values()):
             if node.run in connection.pipes:
                 self.world.network.cut(connection, None)
-        self.world.clock.after(self.world.mix.lease_s, self._lease_over, node.run)
         self.world.clock.after(self.world.clock.random.uniform(0.5, 5.0), self._restart, node.run)
-
-    def _lease_over(self, run: NodeRun) -> None:
-        self.world.gone.add(run)
-        self.world.history.disturb(self.world.clock.now)
-        for node in self.world.nodes:
-            node.step(node.run_gone, run)
 
     def _restart(self, run: NodeRun) -> None:
         for index, node in enumerate(self.world.nodes):
             if node.run == run:
                 new = Node(self.world, NodeRun(run.rid, run.generation + 1))
                 self.world.nodes[index] = new
-                for other in self.world.nodes:
-                    if other is not new and other.alive:
-                        self.world.network.connect(new, other)
+                new.lease.step()
+                new.watch()
+                self._join(new)
+
+    def _join(self, node: Node) -> None:
+        """A run shows itself to others once its lease stands."""
+        if node.alive and not node.admits():
+            self.world.clock.after(0.05, self._join, node)
+            return
+        for other in self.world.nodes:
+            if other is not node and other.alive and other.run not in node.links:
+                self.world.network.connect(node, other)
+
+    def _lease_cut(self) -> None:
+        """Long enough that the admission deadline passes, sometimes so long that the lease ends."""
+        node = self.world.clock.random.choice(self.world.nodes)
+        if node.alive:
+            self.world.history.disturb(self.world.clock.now)
+            node.lease.cut_until = self.world.clock.now + self.world.clock.random.choice((1.0, 2.5, 4.0))
 
     def _store_outage(self) -> None:
         self.world.store.down = True

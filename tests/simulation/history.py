@@ -10,9 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sojourn.ids import NodeRun
+
+if TYPE_CHECKING:
+    from tests.simulation.jobs import Permit
 
 __all__ = ["LOST_ON_THE_WAY", "History", "Payload", "Record", "Violation"]
 
@@ -37,9 +40,15 @@ class Record:
         "marker",
         "number",
         "origin",
+        "permit",
+        "replies",
+        "reply_arrived",
+        "reply_excuse",
+        "request",
         "sender",
         "sequence",
         "stamp",
+        "terminal",
         "unit",
         "where",
     )
@@ -62,6 +71,14 @@ class Record:
         """Key of the unit's own row: the object itself, or the Spot that the Actor is in."""
         self.stamp: tuple[object, int] | None = None
         """Its place in the order of the whole unit, as the source of a handoff fixed it."""
+        self.permit: Permit | None = None
+        """Held from its admission to right before its turn (B5.1)."""
+        self.request = False
+        self.replies = 0
+        self.reply_excuse: str | None = None
+        self.reply_arrived = False
+        self.terminal: str | None = None
+        """How a request ended where it was made."""
 
     def __repr__(self) -> str:
         kind = "marker" if self.marker is not None else f"s{self.sender}#{self.sequence}"
@@ -95,6 +112,8 @@ class History:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.turns: dict[bytes, tuple[NodeRun, Record]] = {}
+        self.overtaken: set[int] = set()
+        """Turns that a pause caught inside, whose object was taken over meanwhile (B6.4)."""
         self.handled: dict[tuple[bytes, int], int] = defaultdict(int)
         self.last_sequence: dict[tuple[int, bytes, int], int] = {}
         self.disturbed: list[float] = []
@@ -112,16 +131,18 @@ class History:
         """A cut, kill or pause (whole cluster) or a fallback or marker timeout (one object): order is off."""
         (self.disturbed if key is None else self.disturbed_keys[key]).append(now)
 
-    def turn_started(self, record: Record, run: NodeRun, owner: NodeRun | None) -> None:
+    def turn_started(self, record: Record, run: NodeRun, owner: NodeRun | None, leased: bool) -> None:
         if record.unit in self.turns:
             raise Violation(f"turns overlap: {record} at {run} while {self.turns[record.unit]} runs")
         if owner != run:
             raise Violation(f"{run} runs {record} while the store names {owner}: two owners")
+        if not leased:
+            raise Violation(f"{run} runs {record} although its lease is over")
         self.turns[record.unit] = (run, record)
 
     def turn_ended(self, record: Record, generation: int, handled: int, now: float) -> None:
         """`handled` is how many turns the object's own state has seen: a fork or a lost state shows here."""
-        self.turns.pop(record.unit, None)
+        self._turn_over(record)
         identity = (record.key, generation)
         if handled != self.handled[identity]:
             raise Violation(
@@ -132,8 +153,40 @@ class History:
         self._check_order(record, generation, now)
         self._check_unit_order(record, now)
 
-    def turn_died(self, key: bytes) -> None:
-        self.turns.pop(key, None)
+    def _turn_over(self, record: Record) -> None:
+        running = self.turns.get(record.unit)
+        if running is not None and running[1] is record:
+            del self.turns[record.unit]
+        elif record.number not in self.overtaken:
+            raise Violation(f"the turn of {record} ended, but it did not run")
+
+    def turn_cancelled(self, record: Record) -> None:
+        """The end of its run's admission took it back (B6.4)."""
+        self._turn_over(record)
+        self.counts["turn cancelled"] += 1
+
+    def turn_died(self, record: Record) -> None:
+        self._turn_over(record)
+
+    def taken_over(self, key: bytes) -> None:
+        """A new incarnation was made: what still runs of the old one is a pause inside a turn."""
+        running = self.turns.pop(key, None)
+        if running is not None:
+            self.overtaken.add(running[1].number)
+            self.counts["turn overtaken"] += 1
+
+    # requests
+
+    def replied(self, record: Record) -> None:
+        record.replies += 1
+        if record.replies > 1:
+            raise Violation(f"{record} is replied to twice")
+
+    def request_ended(self, record: Record, how: str) -> None:
+        if record.terminal is not None:
+            raise Violation(f"{record} ends as {how} at its requester after it ended as {record.terminal}")
+        record.terminal = how
+        self.counts["request: " + how] += 1
 
     def failed(self, record: Record, reason: str) -> None:
         if record.marker is None:
@@ -192,6 +245,8 @@ class History:
 
     def finish(self, lost_runs: set[NodeRun]) -> None:
         for record in self.records:
+            if record.request and record.origin not in lost_runs:
+                self._check_request(record, lost_runs)
             if record.fate is not None:
                 continue
             if record.excuse is None and record.where in lost_runs:
@@ -202,6 +257,15 @@ class History:
         for payload in self.payloads:
             if payload.released != 1 and payload.run not in lost_runs:
                 raise Violation(f"a payload was released {payload.released} times")
+
+    def _check_request(self, record: Record, lost_runs: set[NodeRun]) -> None:
+        if record.terminal is None:
+            raise Violation(f"{record} has no terminal at its requester")
+        if record.fate is not None and not record.replies:
+            raise Violation(f"{record} was {record.fate} and nobody was told")
+        told = record.reply_arrived or record.reply_excuse is not None or record.where in lost_runs
+        if record.replies and not told:
+            raise Violation(f"the reply to {record} vanished")
 
     def summary(self) -> dict[str, Any]:
         return dict(self.counts)

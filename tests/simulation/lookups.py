@@ -36,14 +36,14 @@ class Lookups:
         self.checking: set[bytes] = set()
 
     def look_up(self, key: bytes) -> None:
-        self.node.world.store.read(key, partial(self.node.step, self._looked_up, key))
+        self.node.world.store.read_owner(key, partial(self.node.step, self._looked_up, key))
 
-    def _looked_up(self, key: bytes, known: bool, row: RowFacts | None) -> None:
+    def _looked_up(self, key: bytes, known: bool, row: RowFacts | None, leased: bool) -> None:
         path = self.node.path(key)
         path.learned_at = self.node.world.clock.now
         if not known:
             path.deliver(RouteRefused("Unavailable"))
-        elif row is None or row.lost or self.node.world.is_gone(row.owner):
+        elif row is None or row.lost or not leased:
             self._create_anew(key)
         elif row.owner == self.node.run and not self._accounted(key):
             path.deliver(RouteRefused("DataLost"))
@@ -53,20 +53,27 @@ class Lookups:
 
     def _create_anew(self, key: bytes) -> None:
         """Whatever is lost comes back on demand, as a new incarnation of the whole unit (B6.6, B6.8)."""
+        if not self.node.admits():
+            self.node.path(key).deliver(RouteRefused("Unavailable"))
+            return
         unit = self.node.world.unit_of(key)
         self.creating.add(unit)
-        self.node.world.store.read(unit, partial(self.node.step, self._read_to_create, key, unit))
+        read = partial(self.node.step, self._read_to_create, key, unit)
+        self.node.world.store.read_owner(unit, read)
 
-    def _read_to_create(self, key: bytes, unit: bytes, known: bool, row: RowFacts | None) -> None:
+    def _read_to_create(
+        self, key: bytes, unit: bytes, known: bool, row: RowFacts | None, leased: bool
+    ) -> None:
         world = self.node.world
-        if not known or row is None or not (row.lost or world.is_gone(row.owner)):
+        if not known or row is None or not (row.lost or not leased) or not self.node.admits():
             self.creating.discard(unit)
             self.look_up(key)
             return
         new = world.new_incarnation(self.node.run)
         change = partial(self._incarnate, new)
         reply = partial(self.node.step, self._created, key, new)
-        world.store.write(unit, row.version, change, reply, conditions_of(row))
+        missing = None if row.lost or world.takes_over_blindly else row.owner
+        world.store.write(unit, row.version, change, reply, conditions_of(row), missing)
 
     @staticmethod
     def _incarnate(new: RowFacts, row: RowFacts) -> RowFacts:
@@ -91,7 +98,7 @@ class Lookups:
     def check_lost(self, key: bytes) -> None:
         """A message shows that the row may name this run as owner of what it does not hold (B6.8)."""
         unit = self.node.world.unit_of(key)
-        if unit not in self.checking and self.node.world.sweeps:
+        if self.node.world.sweeps:
             self.node.path(key).deliver(PathLost(self.node.run))
             self._check_unit(unit)
 

@@ -30,7 +30,12 @@ class Mix:
     store: StoreFaults
     options: HandoffOptions
     route_age_s: float = 6.0
-    lease_s: float = 3.0
+    max_jobs: int = 1000
+    """Permits of a node's job queue."""
+    credit: int = 1000
+    """Records that may be on their way to one peer."""
+    requests: float = 0.5
+    """Share of the records that want a reply."""
     gives_up_s: tuple[float, float] = (2.2, 8.0)
     chain: float = 0.3
     """Chance that a finished move is followed at once by another."""
@@ -41,6 +46,8 @@ class Mix:
     pauses: float = 0.0
     kills: float = 0.0
     store_outages: float = 0.0
+    lease_cuts: float = 0.0
+    """One run cannot renew its lease for some seconds; all else works."""
     cancels: float = 0.0
     capture_fails: float = 0.0
     restore_fails: float = 0.0
@@ -95,10 +102,13 @@ def draw_mix(random: Random) -> Mix:
         pauses=sometimes(0.4, 0.05, 0.6),
         kills=sometimes(0.3, 0.05, 0.3),
         store_outages=sometimes(0.3, 0.05, 0.2),
+        lease_cuts=sometimes(0.4, 0.05, 0.4),
         cancels=sometimes(0.5, 0.02, 0.3),
         capture_fails=sometimes(0.4, 0.01, 0.1),
         restore_fails=sometimes(0.4, 0.01, 0.1),
         corrupt=sometimes(0.3, 0.005, 0.05),
+        max_jobs=random.choice((2, 5, 20, 1000)),
+        credit=random.choice((6, 20, 1000)),
         **_units(random),
     )
     if random.random() < 0.4:

@@ -21,9 +21,25 @@ __all__ = ["Connection", "Network"]
 class Pipe:
     """One direction of a connection."""
 
-    __slots__ = ("flushing", "last_at", "outbound", "pumping", "receiver", "sender", "wire")
+    __slots__ = (
+        "blocked",
+        "credit",
+        "flushing",
+        "last_at",
+        "outbound",
+        "owed",
+        "pumping",
+        "receiver",
+        "sender",
+        "wire",
+    )
 
-    def __init__(self, sender: Node, receiver: Node) -> None:
+    def __init__(self, sender: Node, receiver: Node, credit: int) -> None:
+        self.credit = credit
+        """How many more records may go; `owed` is what the receiver has not yet given back of it (B5.2)."""
+        self.owed = 0
+        self.blocked: deque[tuple[Any, ...]] = deque()
+        """Records, in order, that wait for credit. What needs none overtakes them."""
         self.sender = sender
         self.receiver = receiver
         self.outbound: deque[tuple[Any, ...]] = deque()
@@ -32,17 +48,24 @@ class Pipe:
         self.pumping = False
         self.last_at = 0.0
 
+    def take_back(self) -> list[tuple[Any, ...]]:
+        """What was never handed to the transport, in order."""
+        unsent = [*self.outbound, *self.blocked]
+        self.outbound.clear()
+        self.blocked.clear()
+        return unsent
+
 
 class Connection:
     """A connection between two runs. `open` at either end turns False when that end notices a cut."""
 
     __slots__ = ("cut", "number", "pipes", "since")
 
-    def __init__(self, number: int, first: Node, second: Node) -> None:
+    def __init__(self, number: int, first: Node, second: Node, credit: int) -> None:
         self.number = number
         self.since = first.world.clock.now
         self.cut = False
-        self.pipes = {first.run: Pipe(first, second), second.run: Pipe(second, first)}
+        self.pipes = {first.run: Pipe(first, second, credit), second.run: Pipe(second, first, credit)}
 
     def other(self, node: Node) -> Node:
         return self.pipes[node.run].receiver
@@ -51,10 +74,11 @@ class Connection:
 class Network:
     """All connections, and the delays of this run."""
 
-    def __init__(self, clock: Clock, delay_s: float, hand_delay_s: float) -> None:
+    def __init__(self, clock: Clock, delay_s: float, hand_delay_s: float, credit: int) -> None:
         self._clock = clock
         self._delay_s = delay_s
         self._hand_delay_s = hand_delay_s
+        self._credit = credit
         self.connections: dict[int, Connection] = {}
         self.corrupt = 0.0
         """Chance that a chunk arrives with a changed byte."""
@@ -62,13 +86,43 @@ class Network:
 
     def connect(self, first: Node, second: Node) -> None:
         self._number += 1
-        connection = Connection(self._number, first, second)
+        connection = Connection(self._number, first, second, self._credit)
         self.connections[connection.number] = connection
         first.link_up(connection, second)
         second.link_up(connection, first)
 
     def send(self, connection: Connection, sender: Node, frame: tuple[Any, ...]) -> None:
         pipe = connection.pipes[sender.run]
+        if frame[0] == "record":
+            needs = frame[1].marker is None
+            if pipe.blocked or (needs and not pipe.credit):
+                pipe.blocked.append(frame)
+                return
+            if needs:
+                pipe.credit -= 1
+        self._send(connection, pipe, frame)
+
+    def give_credit(self, connection: Connection, receiver: Node) -> None:
+        """A record that came here is somebody's now: its credit goes back, in batches."""
+        pipe = connection.pipes[connection.other(receiver).run]
+        pipe.owed += 1
+        if pipe.owed * 2 >= self._credit and not connection.cut:
+            self.send(connection, receiver, ("credit", pipe.owed))
+            pipe.owed = 0
+
+    def credit_arrived(self, connection: Connection, sender: Node, count: int) -> None:
+        pipe = connection.pipes[sender.run]
+        pipe.credit += count
+        blocked = pipe.blocked
+        while blocked:
+            needs = blocked[0][1].marker is None
+            if needs and not pipe.credit:
+                return
+            if needs:
+                pipe.credit -= 1
+            self._send(connection, pipe, blocked.popleft())
+
+    def _send(self, connection: Connection, pipe: Pipe, frame: tuple[Any, ...]) -> None:
         pipe.outbound.append(frame)
         if not pipe.flushing and not connection.cut:
             pipe.flushing = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sojourn.handoff import events as ev
@@ -17,16 +18,19 @@ from sojourn.handoff.path import (
     RouteExpired,
     RouteLearned,
 )
-from sojourn.handoff.terms import HandoffIdentity
+from sojourn.handoff.terms import HandoffIdentity, RowFacts
 from sojourn.ids import NodeRun
 from sojourn.session.events import ConnectionDown, ConnectionUp, OwnerGone
 
 from tests.simulation.driver import Driver
 from tests.simulation.history import Record
+from tests.simulation.jobs import JobPool
+from tests.simulation.leases import Lease
 from tests.simulation.lookups import Lookups
 from tests.simulation.network import Connection
 from tests.simulation.objects import LocalObject
 from tests.simulation.path_driver import PathDriver
+from tests.simulation.requests import Requests
 from tests.simulation.sessions import FRAMES, ContactDriver, arrived, push_of_turn
 from tests.simulation.source_driver import SourceDriver
 from tests.simulation.stagings import Stagings
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["HOPS_MAX", "Node"]
 
 HOPS_MAX = 8
+WATCH_S = 0.7
+"""Time between two looks at the leases of all runs."""
 
 
 class Node:
@@ -62,6 +68,12 @@ class Node:
         """Follow routes: whose, where to, and who was told (B9.2)."""
         self.paths: dict[bytes, PathDriver] = {}
         self.outbox: dict[NodeRun, list[tuple[Any, ...]]] = {}
+        self.gone: set[NodeRun] = set()
+        """Runs that were seen with a lease and have none now."""
+        self.seen: set[NodeRun] = set()
+        self.lease = Lease(self, world.clock.random.random() * 1000)
+        self.pool = JobPool(self, world.mix.max_jobs)
+        self.requests = Requests(self)
         self.lookups = Lookups(self)
         self.stagings = Stagings(self)
         self.contacts: list[ContactDriver] = []
@@ -85,10 +97,10 @@ class Node:
 
     def bury(self) -> None:
         """The process died: its turns end nowhere, and what waited to be read is lost."""
-        for item in set(self.objects.values()):
+        for item in dict.fromkeys(self.objects.values()):
             if item.running is not None:
-                self.world.history.turn_died(item.key)
-        for target in set(self.staged.values()):
+                self.world.history.turn_died(item.running)
+        for target in dict.fromkeys(self.staged.values()):
             if target.item is not None:
                 self.world.history.excuse(target.item.mailbox, "died with its node")
         for call, arguments in self._deferred:
@@ -103,6 +115,56 @@ class Node:
     def turn_ended(self, item: LocalObject, sequence: int) -> None:
         """An object that is bound tells its client of every turn."""
         push_of_turn(self, item, sequence)
+
+    # the lease
+
+    def admits(self) -> bool:
+        """Whether a turn or a store change may start now (B6.4)."""
+        return self.world.clock.now < self.lease.admitted_until or self.world.ignores_admission
+
+    def admitted(self) -> None:
+        """The admission deadline moved on: what waited for it starts."""
+        for item in dict.fromkeys(self.objects.values()):
+            item.start_next()
+
+    def admission_over(self) -> None:
+        """Running turns are cancelled."""
+        for item in dict.fromkeys(self.objects.values()):
+            item.cancel_turn()
+
+    def recheck(self, item: LocalObject, row: RowFacts | None) -> None:
+        """The lease had been over: an object whose row changed meanwhile is dropped."""
+        key = item.key
+        if self.objects.get(key) is not item:
+            return
+        gone = row is None or row.object_generation != item.generation or row.lost
+        source = self.sources.get(key)
+        if source is not None and source.before_boundary:
+            source.authority_gone = source.authority_gone or gone
+        elif item.status == "open" and (gone or row is None or row.owner != self.run):
+            self.world.history.counts["dropped at recheck"] += 1
+            self.drop_object(item)
+            self.pool.flush(item)
+            item.status = "closed"
+            item.cancel_turn()
+            for record in item.mailbox:
+                self.fail(record, "DataLost")
+            for each in item.keys:
+                self.path(each).deliver(PathLost(self.run))
+
+    def watch(self) -> None:
+        """Look from time to time whose lease stands."""
+        if self.alive:
+            self.world.store.scan_leases(partial(self.step, self._watched))
+
+    def _watched(self, leased: set[NodeRun] | None) -> None:
+        if leased is not None:
+            for run in self.seen - leased - self.gone:
+                self.gone.add(run)
+                self.run_gone(run)
+            self.gone -= leased
+            self.seen |= leased
+        self.world.clock.after(WATCH_S, self.step, self.watch)
 
     # senders
 
@@ -137,8 +199,11 @@ class Node:
 
     # records that came here
 
-    def take(self, record: Record, connection: Connection | None) -> None:
-        """A record for an object came here: to the object, its staging, its source handoff, or nowhere."""
+    def take(self, record: Record, connection: Connection | None) -> bool:
+        """A record for an object came here: to the object, its staging, its source handoff, or nowhere.
+
+        True when the credit of its connection is the job queue's to give back.
+        """
         key = record.key
         record.where, record.excuse = self.run, None
         if self.world.telling:
@@ -158,12 +223,13 @@ class Node:
                 staged.arrived(ev.DirectArrived(record), record)
         elif item is not None and item.status == "open":
             if record.marker is None:
-                item.put(record)
-            else:
-                row = self.world.store.rows[key]
-                self.answer(record, Route(self.run, item.generation, row.owner_generation))
+                self.pool.admit(item, record, connection)
+                return True
+            row = self.world.store.rows[key]
+            self.answer(record, Route(self.run, item.generation, row.owner_generation))
         else:
             self._take_elsewhere(record, key)
+        return False
 
     def _take_elsewhere(self, record: Record, key: bytes) -> None:
         source = self.sources.get(key)
@@ -239,7 +305,12 @@ class Node:
 
     def fail(self, record: Record, reason: str) -> None:
         if record.marker is None:
+            if record.permit is not None:
+                record.permit.give_back()
+                record.permit = None
             self.world.history.failed(record, reason)
+            if record.request:
+                self.requests.reply(record)
         elif record.origin == self.run:
             self.path(record.key).deliver(MarkerFailed(record.marker))
         else:
@@ -277,7 +348,7 @@ class Node:
         if connection is not None:
             self.world.network.send(connection, self, frame)
         elif queue:
-            if self.world.is_gone(run):
+            if run in self.gone:
                 self._fail_frame(frame)
             else:
                 self.outbox.setdefault(run, []).append(frame)
@@ -298,11 +369,18 @@ class Node:
     def _fail_frame(self, frame: tuple[Any, ...]) -> None:
         if frame[0] == "record":
             self.fail(frame[1], "Unavailable")
+        elif frame[0] == "reply":
+            frame[1].reply_excuse = "the requester's run was gone"
 
     def frame_arrived(self, connection: Connection, frame: tuple[Any, ...]) -> None:
         kind = frame[0]
         if kind == "record":
-            self.take(frame[1], connection)
+            if not self.take(frame[1], connection) and frame[1].marker is None:
+                self.world.network.give_credit(connection, self)
+        elif kind == "reply":
+            self.requests.arrived(frame[1])
+        elif kind == "credit":
+            self.world.network.credit_arrived(connection, self, frame[1])
         elif kind in ("restore", "chunk", "relay", "cutover", "withdrawn"):
             self.stagings.frame_arrived(connection, frame)
         elif kind in FRAMES:
@@ -357,12 +435,11 @@ class Node:
         if self.links.get(run) is not connection:
             return
         del self.links[run]
-        unsent = list(connection.pipes[self.run].outbound)
-        connection.pipes[self.run].outbound.clear()
+        unsent = connection.pipes[self.run].take_back()
         for source in list(self.handoffs.values()):
             if source.target.run == run and source.begun:
                 left = sum(1 for f in unsent if f[0] == "relay" and f[1] == source.identity)
-                back = tuple(f[1] for f in unsent if f[0] == "record" and f[2] is source)
+                back = tuple(f[1] for f in unsent if f[0] == "record" and self._belongs(f, source))
                 source.deliver(ev.LinkLost(connection.number, source.relayed - left, back))
         for target in list(self.targets.values()):
             if target.identity.source == run:
@@ -372,8 +449,23 @@ class Node:
         for path in list(self.paths.values()):
             path.deliver(PathLost(run))
         for frame in unsent:
-            if frame[0] == "record" and (frame[2] is None or frame[2].identity not in self.handoffs):
+            if frame[0] == "reply":
+                self.send(run, frame)
+            elif frame[0] == "record" and not self._given_back(frame[2], run):
                 self._unsent_record(frame[1], frame[2])
+
+    def _belongs(self, frame: tuple[Any, ...], source: SourceDriver) -> bool:
+        """Whether a follow frame that was never handed over goes back to this handoff, and to no other."""
+        if self.world.shares_follow_frames:
+            return frame[2] is not None and frame[1].unit == source.key
+        return frame[2] is source
+
+    def _given_back(self, source: SourceDriver | None, run: NodeRun) -> bool:
+        """Whether a source got its follow frames back with the loss of the connection to its target. What it sent
+        straight to a later owner is not its any more."""
+        if source is None or source.identity not in self.handoffs:
+            return False
+        return source.target.run == run or self.world.forgets_later_owner
 
     def _unsent_record(self, record: Record, source: SourceDriver | None) -> None:
         """Never handed to a connection: it waits on, or fails with `applied` = no (B3.4)."""
@@ -386,6 +478,7 @@ class Node:
         """The lease of that run is over."""
         for contact in self.contacts_of(run):
             contact.deliver(OwnerGone())
+        self.world.history.disturb(self.world.clock.now)
         for source in list(self.handoffs.values()):
             if source.target.run == run:
                 source.deliver(ev.TargetRunGone())

@@ -10,6 +10,7 @@ from tests.simulation.history import Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tests.simulation.clock import Timer
     from tests.simulation.node import Node
 
 __all__ = ["LocalObject"]
@@ -22,10 +23,11 @@ class LocalObject:
     """
 
     __slots__ = (
+        "backlog",
         "boundaries",
-        "came_from",
         "generation",
         "handled",
+        "in_line",
         "key",
         "keys",
         "mailbox",
@@ -33,6 +35,7 @@ class LocalObject:
         "on_turn_end",
         "running",
         "status",
+        "turn",
     )
 
     def __init__(
@@ -49,26 +52,38 @@ class LocalObject:
         self.generation = generation
         self.handled = handled
         self.mailbox: deque[Record] = deque(saved)
+        self.backlog = len(self.mailbox)
+        """How many of the mailbox's records hold no permit; a record that comes behind one gets none either."""
         self.status = "staged"
         """staged, open, sealing (no new turn) or closed."""
         self.running: Record | None = None
+        self.turn: Timer | None = None
+        self.in_line = False
+        """Its next turn waits for a permit."""
         self.on_turn_end: Callable[[], None] | None = None
         self.boundaries: list[Callable[[], None]] = []
         """Who waits for a turn boundary (B8.12)."""
 
     def put(self, record: Record) -> None:
+        if record.permit is None:
+            self.backlog += 1
         self.mailbox.append(record)
         if self.running is None and self.status == "open":
-            self._start()
+            self.start_next()
+
+    def join_backlog(self, record: Record) -> None:
+        """Behind the mailbox, without a permit and without a turn yet."""
+        self.backlog += 1
+        self.mailbox.append(record)
 
     def open(self) -> None:
         self.status = "open"
-        if self.running is None and self.mailbox:
-            self._start()
+        self.start_next()
 
     def seal(self, then: Callable[[], None]) -> None:
         """End the running turn, start no other, then go on."""
         self.status = "sealing"
+        self.node.pool.flush(self)
         if self.running is None:
             then()
         else:
@@ -81,14 +96,38 @@ class LocalObject:
             self.status, self.on_turn_end = "open", None
         return waits
 
-    def _start(self) -> None:
-        record = self.mailbox.popleft()
+    def start_next(self) -> None:
+        """Start the next turn if there is one and it may start."""
+        node = self.node
+        if self.running is not None or self.status != "open" or not self.mailbox or not node.admits():
+            return
+        world = node.world
+        record = self.mailbox[0]
+        permit = record.permit
+        if permit is None:
+            if not node.pool.may_start(self, world.permits_for_backlog(self)):
+                return
+            self.backlog -= 1
+        self.mailbox.popleft()
         self.running = record
-        world = self.node.world
-        row = world.store.rows.get(record.key)
-        world.history.turn_started(record, self.node.run, None if row is None else row.owner)
+        world.turn_started(self, record)
         turn_s = 3.0 if world.mix.long_turns and world.chance(world.mix.long_turns) else world.mix.turn_s
-        world.clock.after(turn_s * world.clock.random.random(), self.node.step, self._end, record)
+        self.turn = world.clock.after(turn_s * world.clock.random.random(), node.step, self._end, record)
+        if permit is not None:
+            record.permit = None
+            permit.give_back()
+
+    def cancel_turn(self) -> None:
+        """The run's admission is over: the running turn ends without an effect (B6.4)."""
+        record = self.running
+        if record is None:
+            return
+        assert self.turn is not None
+        self.turn.cancel()
+        self.running = None
+        self.node.world.history.turn_cancelled(record)
+        self.node.fail(record, "Unavailable")
+        self._ended()
 
     def _end(self, record: Record) -> None:
         world = self.node.world
@@ -96,13 +135,18 @@ class LocalObject:
         handled = self.handled.get(record.key, 0)
         world.history.turn_ended(record, self.generation, handled, world.clock.now)
         self.handled[record.key] = handled + 1
+        if record.request:
+            self.node.requests.reply(record)
         if world.sessions and record.key == self.key:
             self.node.turn_ended(self, handled)
+        self._ended()
+
+    def _ended(self) -> None:
         boundaries, self.boundaries = self.boundaries, []
         for reached in boundaries:
             reached()
         if self.on_turn_end is not None:
             then, self.on_turn_end = self.on_turn_end, None
             then()
-        elif self.status == "open" and self.mailbox:
-            self._start()
+        else:
+            self.start_next()

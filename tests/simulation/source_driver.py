@@ -23,6 +23,7 @@ from sojourn.session.events import ContactReleased, RouteDecided, SealWanted
 
 from tests.simulation.driver import Driver, checksum
 from tests.simulation.history import Payload, Violation
+from tests.simulation.jobs import Permit
 from tests.simulation.objects import LocalObject
 from tests.simulation.sessions import ContactDriver, abort_of, terms_of
 
@@ -55,6 +56,10 @@ class SourceDriver(Driver):
         self.relayed = 0
         self.follow_owner: NodeRun | None = None
         self.outcomes = 0
+        self.permits: dict[int, Permit] = {}
+        """Of the captured records, until the cutover submit is terminal (B5.1)."""
+        self.authority_gone = False
+        """A look at the row after the lease had been over showed another incarnation (B6.4)."""
         self.ended_dispatch = 0
         self.owner_generation = row.owner_generation
         self.bound = row.bound and self.key in self.world.sessions
@@ -126,6 +131,9 @@ class SourceDriver(Driver):
 
     def _seal(self, effect: fx.SealObject) -> None:
         self._no_longer_sealing()
+        if self.node.objects.get(self.key) is not self.item:  # dropped while its session was being sealed
+            self.deliver_later(ev.WorkerLost())
+            return
         for key in self.keys:
             self.node.sources[key] = self.node.latest[key] = self
         self.node.handoffs[self.identity] = self
@@ -148,6 +156,9 @@ class SourceDriver(Driver):
         self.payload = Payload(self.node.run, data, item.generation, dict(item.handled), list(item.mailbox))
         for place, record in enumerate(item.mailbox):
             record.stamp = (self.identity, place)
+            if record.permit is not None:
+                self.permits[record.number] = record.permit
+                record.permit = None
         world.history.captured(self.payload)
         world.payloads[self.identity] = self.payload
         count = -(-len(data) // CHUNK_BYTES)
@@ -157,6 +168,11 @@ class SourceDriver(Driver):
         if effect.captured:
             assert self.payload is not None
             self.payload.use()
+        if self.authority_gone:
+            self._authority_lost(effect)
+            return
+        for record in self.item.mailbox:
+            record.permit = record.permit or self.permits.pop(record.number, None)
         self.world.restored(self)
         self.item.open()
         for record in effect.records:
@@ -167,6 +183,26 @@ class SourceDriver(Driver):
         self.ended_dispatch += 1
         if self.ended_dispatch > 1:
             raise Violation("dispatch ended twice")
+        self.return_permits()
+
+    def return_permits(self) -> None:
+        permits, self.permits = self.permits, {}
+        for permit in permits.values():
+            permit.give_back()
+
+    def _authority_lost(self, effect: fx.RestoreDispatch) -> None:
+        """The object may run elsewhere: it is not opened here again, and what it held fails."""
+        self.world.history.counts["authority lost"] += 1
+        self.return_permits()
+        self.node.drop_object(self.item)
+        self.item.status = "closed"
+        for record in (*self.item.mailbox, *effect.records):
+            if record.fate is None:
+                self.node.fail(record, "DataLost")
+        for key in self.keys:
+            if self.node.sources.get(key) is self:
+                del self.node.sources[key]
+        self.deliver_later(ev.DispatchRestoreFailed("authority lost"))
 
     def _release(self, effect: fx.ReleasePayload) -> None:
         if self.payload is None:
@@ -174,6 +210,7 @@ class SourceDriver(Driver):
         self.world.history.released(self.payload)
 
     def _drop(self, effect: fx.DropObject) -> None:
+        self.return_permits()
         self.node.drop_object(self.item)
         if effect.reason != "RelocationOut":
             self.world.history.excuse(self.item.mailbox, "lost with its object")

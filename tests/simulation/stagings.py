@@ -13,6 +13,7 @@ from sojourn.handoff.path import (
 )
 from sojourn.handoff.rivals import RivalVerdict, judge_rivals
 from sojourn.handoff.terms import FAILURE_SPOT_STALE, HandoffIdentity, RowFacts
+from sojourn.ids import NodeRun
 
 from tests.simulation.history import LOST_ON_THE_WAY, Record
 from tests.simulation.network import Connection
@@ -126,13 +127,21 @@ class Stagings:
             self.lead_here(target, keys)
 
     def lead_here(self, target: TargetDriver, keys: tuple[bytes, ...]) -> None:
+        queued = self._queued(target.identity.source)
         for key in keys:
             path = self.node.path(key)
             source = self.node.sources.get(key)
             last = path.machine.last_run
             if last in (None, self.node.run) and source is not None and source.follow_owner is None:
                 path.deliver(PathTaken(Route(source.target.run, 0, 0)))  # what this node followed went there
-            path.deliver(StagingBegun(self.node.run, target.identity.source))
+            path.deliver(StagingBegun(self.node.run, target.identity.source, queued))
+
+    def _queued(self, run: NodeRun) -> bool:
+        """Whether records wait here for credit on their way to that run: a relay-ready would overtake them."""
+        connection = self.node.links.get(run)
+        if connection is None or self.node.world.forgets_queued:
+            return False
+        return bool(connection.pipes[self.node.run].blocked)
 
     def unstage(self, target: TargetDriver) -> None:
         for key in target.keys:

@@ -7,7 +7,8 @@ request whose caller was told "unknown" may still be carried out later, as a pac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from sojourn.handoff.effects import Conditions
 from sojourn.handoff.terms import ParticipantFacts, RowFacts
@@ -41,6 +42,9 @@ class Store:
         self.faults = faults
         self.down = False
         self.on_lost: Callable[[bytes], None] = lambda key: None
+        self.on_taken_over: Callable[[bytes], None] = lambda key: None
+        self.leases: dict[NodeRun, tuple[str, float]] = {}
+        """Version and end of the lease of each run; a row past its end is missing (B6.1)."""
         self.rows: dict[bytes, RowFacts] = {}
         self.members: dict[bytes, tuple[bytes, ...]] = {}
         """The other participants of each unit, by the key of its own row (B6.3)."""
@@ -92,6 +96,68 @@ class Store:
     ) -> None:
         self._clock.after(self._way(), reply, True, self.rows[key]._replace(others=others))
 
+    def read_owner(self, key: bytes, reply: Callable[[bool, RowFacts | None, bool], None]) -> None:
+        """As `read`, and whether the lease of the owner stands."""
+
+        def then(known: bool, row: RowFacts | None) -> None:
+            reply(known, row, row is not None and self.leased(row.owner))
+
+        self.read(key, then)
+
+    def read_many(self, keys: list[bytes], reply: Callable[[list[RowFacts | None] | None], None]) -> None:
+        """All rows at one moment, or None."""
+        self._ask(lambda: ([self.rows.get(key) for key in keys],), reply, (None,))
+
+    def _ask(
+        self, look: Callable[[], tuple[Any, ...]], reply: Callable[..., None], failed: tuple[Any, ...]
+    ) -> None:
+        random, faults = self._clock.random, self.faults
+        if self.down or random.random() < faults.unavailable + faults.lost_before:
+            self._clock.after(0.05, reply, *failed)
+            return
+        self._clock.after(self._way(), self._look, look, reply)
+
+    def _look(self, look: Callable[[], tuple[Any, ...]], reply: Callable[..., None]) -> None:
+        self._clock.after(self._way(), reply, *look())
+
+    # leases
+
+    def leased(self, run: NodeRun) -> bool:
+        """Whether the lease of this run stands."""
+        lease = self.leases.get(run)
+        return lease is not None and lease[1] > self._clock.now
+
+    def put_lease_now(self, run: NodeRun, ttl_s: float) -> str:
+        version = self.next_version()
+        self.leases[run] = (version, self._clock.now + ttl_s)
+        return version
+
+    def scan_leases(self, reply: Callable[[set[NodeRun] | None], None]) -> None:
+        """The runs whose lease stands, or None."""
+        self._ask(lambda: ({run for run in self.leases if self.leased(run)},), reply, (None,))
+
+    def read_lease(self, run: NodeRun, reply: Callable[[str, str | None], None]) -> None:
+        """`reply("read", version or None)` or `reply("failed", None)`."""
+        self._ask(
+            lambda: ("read", self.leases[run][0] if self.leased(run) else None), reply, ("failed", None)
+        )
+
+    def write_lease(
+        self, run: NodeRun, version: str | None, ttl_s: float, reply: Callable[[str, str | None], None]
+    ) -> None:
+        """Put the lease under `missing` (version None) or renew it under its version."""
+
+        def change() -> tuple[str, str | None]:
+            if version is None if self.leased(run) else version is not None:
+                return "conflict", None
+            if version is not None and self.leases[run][0] != version:
+                return "conflict", None
+            return "applied", self.put_lease_now(run, ttl_s)
+
+        self._change(change, reply, ("unknown", None), ("failed", None))
+
+    # writes of rows
+
     def write(
         self,
         key: bytes,
@@ -99,49 +165,63 @@ class Store:
         change: Callable[[RowFacts], RowFacts],
         reply: Callable[[str], None],
         others: Conditions = (),
+        missing_lease: NodeRun | None = None,
     ) -> None:
-        """Change the rows of a unit if all have these versions: `reply` gets applied, conflict, unknown or
-        failed."""
-        random, faults = self._clock.random, self.faults
+        """Change the rows of a unit if all have these versions, and if that run's lease is over: `reply` gets
+        applied, conflict, unknown or failed."""
+        carry_out = partial(self._write_now, key, version, change, missing_lease, others)
+        self._change(carry_out, reply, ("unknown",), ("failed",))
+
+    def _change(
+        self,
+        carry_out: Callable[[], tuple[Any, ...]],
+        reply: Callable[..., None],
+        unknown: tuple[Any, ...],
+        failed: tuple[Any, ...],
+    ) -> None:
+        """One write on its way, with what may happen to it and to its answer."""
+        random, faults, after = self._clock.random, self.faults, self._clock.after
         dice = random.random()
         if self.down:
-            self._clock.after(0.02, reply, "failed" if dice < 0.5 else "unknown")
+            after(0.02, reply, *(failed if dice < 0.5 else unknown))
         elif dice < faults.unavailable:
-            self._clock.after(0.02, reply, "failed")
+            after(0.02, reply, *failed)
         elif dice < faults.unavailable + faults.lost_before:
-            self._clock.after(0.1, reply, "unknown")
+            after(0.1, reply, *unknown)
             if random.random() < 0.5:
                 again = 0.1 + faults.delay_s * 6 * random.random()  # about when the caller tries again
-                late = random.choice((0.02, again, again, 3.0))
-                self._clock.after(late, self._write_now, key, version, change, None, others)
+                after(random.choice((0.02, again, again, 3.0)), carry_out)
         elif dice < faults.unavailable + faults.lost_before + faults.lost_after:
-            self._clock.after(self._way(), self._write_now, key, version, change, None, others)
-            self._clock.after(0.1, reply, "unknown")
+            after(self._way(), carry_out)
+            after(0.1, reply, *unknown)
         else:
-            self._clock.after(self._way(), self._write_now, key, version, change, reply, others)
+            after(self._way(), self._look, carry_out, reply)
 
     def _write_now(
         self,
         key: bytes,
         version: str,
         change: Callable[[RowFacts], RowFacts],
-        reply: Callable[[str], None] | None,
+        missing_lease: NodeRun | None,
         others: Conditions,
-    ) -> None:
-        outcome = "conflict"
+    ) -> tuple[str]:
         conditions = ((key, version), *others)
-        if all(self.rows[each].version == expected for each, expected in conditions):
-            for each, _ in conditions:
-                row = self.rows[each]
-                new = change(row)._replace(version=self.next_version(), others=())
-                check_change(row, new)
-                self.rows[each] = new
-            self._check_unit(key)
-            if self.rows[key].lost:
-                self.on_lost(key)
-            outcome = "applied"
-        if reply is not None:
-            self._clock.after(self._way(), reply, outcome)
+        if any(self.rows[each].version != expected for each, expected in conditions):
+            return ("conflict",)
+        if missing_lease is not None and self.leased(missing_lease):
+            return ("conflict",)
+        generation = self.rows[key].object_generation
+        for each, _ in conditions:
+            row = self.rows[each]
+            new = change(row)._replace(version=self.next_version(), others=())
+            check_change(row, new)
+            self.rows[each] = new
+        self._check_unit(key)
+        if self.rows[key].lost:
+            self.on_lost(key)
+        if self.rows[key].object_generation != generation:
+            self.on_taken_over(key)
+        return ("applied",)
 
     def _check_unit(self, key: bytes) -> None:
         """Owner, fence and lost mark of a unit stand in all of its rows, or in none (R3.3, B6.7, B6.8)."""

@@ -103,7 +103,7 @@ class TargetDriver(Driver):
             self.node.objects[key] = item
         for record in (*effect.relay, *effect.queue):
             if record.marker is None:
-                item.mailbox.append(record)
+                item.join_backlog(record)
         for record in item.mailbox:
             record.where = self.node.run
         self.world.opened(self)

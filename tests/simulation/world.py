@@ -40,6 +40,10 @@ _DISTURBING = frozenset(
 )
 
 
+def random_part(clock: Clock) -> float:
+    return clock.random.random() * 0.5
+
+
 class World:
     """One run of the simulation. `play` raises `Violation` or `IllegalTransition` when a promise breaks."""
 
@@ -60,6 +64,13 @@ class World:
     straight_follow = False
     old_handoffs_install = False
     takes_note_of_markers = True
+    ignores_admission = False
+    takes_over_blindly = False
+    late_replies_count = False
+    whole_backlog = False
+    forgets_queued = False
+    shares_follow_frames = False
+    forgets_later_owner = False
 
     def __init__(self, seed: int, mix: Mix | None = None, *, tell: bool = False) -> None:
         self.clock = Clock(seed)
@@ -67,10 +78,10 @@ class World:
         self.history = History()
         self.store = Store(self.clock, self.mix.store)
         self.store.on_lost = self.lost
-        self.network = Network(self.clock, self.mix.link_delay_s, self.mix.hand_delay_s)
+        self.store.on_taken_over = self.history.taken_over
+        self.network = Network(self.clock, self.mix.link_delay_s, self.mix.hand_delay_s, self.mix.credit)
         self.network.corrupt = self.mix.corrupt
         self.nodes: list[Node] = []
-        self.gone: set[NodeRun] = set()
         self.dead: set[NodeRun] = set()
         self.payloads: dict[HandoffIdentity, Payload] = {}
         self.crossings: set[HandoffIdentity] = set()
@@ -90,6 +101,7 @@ class World:
             or mix.pauses
             or mix.kills
             or mix.store_outages
+            or mix.lease_cuts
             or mix.cancels
             or mix.capture_fails
             or mix.restore_fails
@@ -113,7 +125,10 @@ class World:
     def play(self) -> History:
         mix, clock = self.mix, self.clock
         self.nodes = [Node(self, NodeRun(b"n%d" % number, 1)) for number in range(mix.nodes)]
+        for node in self.nodes:
+            node.lease.start_held()
         for index, node in enumerate(self.nodes):
+            clock.after(random_part(clock), node.step, node.watch)
             for other in self.nodes[:index]:
                 self.network.connect(node, other)
         for key in self.keys:
@@ -168,7 +183,10 @@ class World:
         self._sequences[sender, key] = sequence + 1
         record = Record(next(self._operations), node.run, key, sender, sequence, self.clock.now)
         record.unit = self.unit_of(key)
+        record.request = self.clock.random.random() < self.mix.requests
         self.history.accepted(record)
+        if record.request:
+            node.requests.made(record)
         node.submit(record)
         return record
 
@@ -246,6 +264,8 @@ class World:
         self.store.faults = self.store.faults._replace(unavailable=0, lost_before=0, lost_after=0, slow=0)
         self.network.corrupt = 0.0
         for node in self.nodes:
+            node.lease.cut_until = 0.0
+        for node in self.nodes:
             if node.paused:
                 node.resume()
 
@@ -275,6 +295,9 @@ class World:
         for node in self.nodes:
             if not node.alive:
                 raise Violation(f"{node.run} never came back")
+            pool = node.pool
+            if pool.in_use or pool.waiting:
+                raise Violation(f"{node.run}: {pool.in_use} permits are out, {len(pool.waiting)} wait")
             for driver in (*node.handoffs.values(), *node.targets.values()):
                 raise Violation(
                     f"{node.run}: {type(driver.machine).__name__} is still {driver.machine.state}"
@@ -298,8 +321,14 @@ class World:
         """The key of the unit's own row for any of its participants."""
         return self._units.get(key, key)
 
-    def is_gone(self, run: NodeRun) -> bool:
-        return run in self.gone
+    def permits_for_backlog(self, item: LocalObject) -> int:
+        """One for each turn, never the whole backlog's (R4.6.3)."""
+        return item.backlog if self.whole_backlog else 1
+
+    def turn_started(self, item: LocalObject, record: Record) -> None:
+        store, run = self.store, item.node.run
+        row = store.rows.get(record.key)
+        self.history.turn_started(record, run, None if row is None else row.owner, store.leased(run))
 
     def new_source(self, plan: SourcePlan) -> SourceHandoff:
         return self.source_class(plan, checksum, frozen, self.mix.options)
@@ -365,22 +394,33 @@ class World:
         """An object may get lost only by a death, or because the store or the links held a move up."""
         self.history.counts["lost"] += 1
         if not (
-            self.mix.kills or self.mix.cuts or self.mix.pauses or self.mix.store_outages or self.store_trouble
+            self.mix.kills
+            or self.mix.lease_cuts
+            or self.mix.cuts
+            or self.mix.pauses
+            or self.mix.store_outages
+            or self.store_trouble
         ):
             raise Violation(f"{key.decode()} was lost without a fault that could explain it")
 
     def opened(self, target: TargetDriver) -> None:
         row = self.store.rows[target.key]
-        if row.owner != target.node.run or row.relocation_id != target.identity.relocation_id:
+        if target.node.admits() and (
+            row.owner != target.node.run or row.relocation_id != target.identity.relocation_id
+        ):
             raise Violation(f"{target.node.run} opens {target.key.decode()} while the store says {row}")
         self._check_alone(target)
 
     def _check_alone(self, driver: Driver) -> None:
+        if not driver.node.admits():
+            return  # nothing runs before its row was read again
         for node in self.nodes:
             item = node.objects.get(driver.key)
             if (
                 node is not driver.node
                 and node.alive
+                and self.store.leased(node.run)
+                and node.admits()
                 and item is not None
                 and item.status in ("open", "sealing")
             ):
@@ -403,12 +443,16 @@ class World:
             self.clock.after(0.0, source.node.step, self._begin_move, source.node, source.item)
         if source.outcomes != 1:
             raise Violation(f"a move ended with {source.outcomes} outcomes")
+        if source.permits:
+            raise Violation("a handoff ended with permits in its hands")
         if self.mix.move_every_s and self.chaos and self.chance(self.mix.chain):
             self.clock.after(0.0, self.move, source.key)
 
     def frames_lost(self, frames: list[tuple[Any, ...]]) -> None:
         for frame in frames:
-            if frame[0] == "record":
+            if frame[0] == "reply":
+                frame[1].reply_excuse = LOST_ON_THE_WAY
+            elif frame[0] == "record":
                 self.history.excuse((frame[1],), LOST_ON_THE_WAY)
             elif frame[0] == "relay":
                 self.history.excuse((frame[2],), LOST_ON_THE_WAY)
