@@ -443,21 +443,29 @@ class Coordinator:
     def link_down(self, link: Link) -> list[bytes]:
         """A connection broke. Returns the unsent records that are not follow frames of a handoff."""
         rest: list[bytes] = []
-        followed: dict[ObjectKey, list[bytes]] = {}
+        followed: dict[HandoffIdentity, list[bytes]] = {}
         for body in link.unsent:
-            key = parse_record_header(body).key
-            held = self._node.router.objects.get(key)
-            if is_follow(body) and held is not None and isinstance(held.staging, SourceDriver):
-                followed.setdefault(key, []).append(body)
-            else:
+            source = self._follows(parse_record_header(body).key, link) if is_follow(body) else None
+            if source is None:
                 rest.append(body)
+            else:
+                followed.setdefault(source.plan.identity, []).append(body)
         for source in list(self.sources.values()):
             if source.plan.target == link.peer:
-                source.link_down(link, tuple(followed.get(source.key, ())))
+                source.link_down(link, tuple(followed.get(source.plan.identity, ())))
         for target in list(self.targets.values()):
             if target.plan.identity.source == link.peer:
                 target.link_down(link)
         return rest
+
+    def _follows(self, key: ObjectKey, link: Link) -> SourceDriver | None:
+        """The one handoff that takes back follow frames of a moving object which this link never handed over: the
+        newest past its boundary towards that peer. An object that came back and left again has several."""
+        held = self._node.router.objects.get(key)
+        if held is None or not isinstance(held.staging, SourceDriver):
+            return None
+        mine = [source for source in self.sources.values() if source.key == key and source.follows_over(link)]
+        return mine[-1] if mine else None
 
     def run_gone(self, run: NodeRun) -> None:
         """A run ended for certain: its lease is over, or another run of its RID stands."""

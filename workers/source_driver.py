@@ -171,6 +171,12 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
 
     # links --------------------------------------------------------------------------------------
 
+    def follows_over(self, link: Link) -> bool:
+        """Whether what comes for the object is followed on this connection: past the boundary, to the target."""
+        return (
+            self._past_boundary and self._link is not None and self._link.connection_id == link.connection_id
+        )
+
     def link_down(self, link: Link, follow_unsent: tuple[bytes, ...]) -> None:
         """The connection to the target broke."""
         if self._link is not None and self._link.connection_id == link.connection_id:
