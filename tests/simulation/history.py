@@ -112,7 +112,7 @@ class History:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.turns: dict[bytes, tuple[NodeRun, Record]] = {}
-        self.overtaken: set[int] = set()
+        self.overtaken: set[Record] = set()
         """Turns that a pause caught inside, whose object was taken over meanwhile (B6.4)."""
         self.handled: dict[tuple[bytes, int], int] = defaultdict(int)
         self.last_sequence: dict[tuple[int, bytes, int], int] = {}
@@ -157,7 +157,7 @@ class History:
         running = self.turns.get(record.unit)
         if running is not None and running[1] is record:
             del self.turns[record.unit]
-        elif record.number not in self.overtaken:
+        elif record not in self.overtaken:
             raise Violation(f"the turn of {record} ended, but it did not run")
 
     def turn_cancelled(self, record: Record) -> None:
@@ -172,7 +172,7 @@ class History:
         """A new incarnation was made: what still runs of the old one is a pause inside a turn."""
         running = self.turns.pop(key, None)
         if running is not None:
-            self.overtaken.add(running[1].number)
+            self.overtaken.add(running[1])
             self.counts["turn overtaken"] += 1
 
     # requests

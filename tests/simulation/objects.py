@@ -130,6 +130,8 @@ class LocalObject:
         self._ended()
 
     def _end(self, record: Record) -> None:
+        if self.running is not record:
+            return  # cancelled while its node was paused
         world = self.node.world
         self.running = None
         handled = self.handled.get(record.key, 0)

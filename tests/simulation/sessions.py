@@ -253,7 +253,7 @@ class ContactDriver(Driver):
             self.deliver(se.ConnectionUp(HERE))
         elif link is not None:
             self.deliver(se.ConnectionUp(link.number))
-        elif self.world.is_gone(owner):
+        elif owner in self.node.gone:
             self.deliver(se.OwnerGone())
 
     @property

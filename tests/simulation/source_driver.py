@@ -22,7 +22,7 @@ from sojourn.session.effects import ReportNoBinding, ReportSealed
 from sojourn.session.events import ContactReleased, RouteDecided, SealWanted
 
 from tests.simulation.driver import Driver, checksum
-from tests.simulation.history import Payload, Violation
+from tests.simulation.history import Payload, Record, Violation
 from tests.simulation.jobs import Permit
 from tests.simulation.objects import LocalObject
 from tests.simulation.sessions import ContactDriver, abort_of, terms_of
@@ -56,7 +56,7 @@ class SourceDriver(Driver):
         self.relayed = 0
         self.follow_owner: NodeRun | None = None
         self.outcomes = 0
-        self.permits: dict[int, Permit] = {}
+        self.permits: dict[Record, Permit] = {}
         """Of the captured records, until the cutover submit is terminal (B5.1)."""
         self.authority_gone = False
         """A look at the row after the lease had been over showed another incarnation (B6.4)."""
@@ -157,7 +157,7 @@ class SourceDriver(Driver):
         for place, record in enumerate(item.mailbox):
             record.stamp = (self.identity, place)
             if record.permit is not None:
-                self.permits[record.number] = record.permit
+                self.permits[record] = record.permit
                 record.permit = None
         world.history.captured(self.payload)
         world.payloads[self.identity] = self.payload
@@ -172,7 +172,7 @@ class SourceDriver(Driver):
             self._authority_lost(effect)
             return
         for record in self.item.mailbox:
-            record.permit = record.permit or self.permits.pop(record.number, None)
+            record.permit = record.permit or self.permits.pop(record, None)
         self.world.restored(self)
         self.item.open()
         for record in effect.records:
