@@ -90,7 +90,15 @@ async def mixed_cluster(redis_url: str, chunk_octets: int) -> AsyncIterator[Mixe
 
 def _settings(rid: str, options: Options) -> Any:
     return SimpleNamespace(
-        rid=rid, options=options, host="127.0.0.1", port=0, workers=1, program=PROGRAM, weight=100, wave=""
+        rid=rid,
+        options=options,
+        host="127.0.0.1",
+        port=0,
+        advertise="",
+        workers=1,
+        program=PROGRAM,
+        weight=100,
+        wave="",
     )
 
 
