@@ -70,6 +70,8 @@ def check_object_id(object_id: str) -> bytes:
     Raises:
         InvalidOperation: not 1 to 255 UTF-8 bytes, or it contains NUL or a lone surrogate (B1.2).
     """
+    if not isinstance(object_id, str):
+        raise InvalidOperation(f"an object id is text, not {object_id!r:.80}: write str(...) around it")
     try:
         raw = object_id.encode("utf-8")
     except UnicodeEncodeError:

@@ -103,9 +103,13 @@ class ObjectType:
         """
         found = self.handlers.get(name)
         if found is None:
-            known = ", ".join(sorted(self.handlers.keys() - {ADMISSION_PACKET})) or "none"
-            raise NotConfigured(f"{self.stable_type} has no handler {name!r}; it has: {known}")
+            raise self.no_handler(name)
         return found
+
+    def no_handler(self, name: str) -> NotConfigured:
+        """The error of a message for a handler that the class does not have."""
+        known = ", ".join(sorted(self.handlers.keys() - {ADMISSION_PACKET})) or "none"
+        return NotConfigured(f"{self.stable_type} has no handler {name!r}; it has: {known}")
 
 
 class App:
@@ -239,9 +243,12 @@ class App:
         """
         record = self._by_class.get(cls)
         if record is None:
-            name = getattr(cls, "__name__", repr(cls))
-            word = "actor" if inspect.isclass(cls) and issubclass(cls, Actor) else "spot"
-            raise NotConfigured(f"{name} is not registered: write @app.{word} over the class")
+            if not inspect.isclass(cls):
+                raise NotConfigured(
+                    f"{cls!r} is no class: name the registered class itself, like actor(Player, ...)"
+                )
+            word = "actor" if issubclass(cls, Actor) else "spot"
+            raise NotConfigured(f"{cls.__name__} is not registered: write @app.{word} over the class")
         return record
 
     def find_type(self, kind: ObjectKind, stable_type: str) -> ObjectType:

@@ -58,6 +58,10 @@ class Declaration:
         self.__module__ = function.__module__
         self.__wrapped__ = function
         self.signature = inspect.signature(function)
+        if not self.signature.parameters:
+            raise NotConfigured(
+                f"{function.__qualname__} has no parameter `self`: write `async def {function.__name__}(self, ...)`"
+            )
         self._count_positional()
         self._shapes: tuple[tuple[Shape, ...], Shape | None, Shape] | None = None
         self._by_count: dict[int, tuple[Shape, ...]] = {}

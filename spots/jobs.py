@@ -75,7 +75,7 @@ class LocalCall(Job):
         return f"{self.handler.owner_name}.{self.handler.name}"
 
     def begin(self) -> Coroutine[Any, Any, Any] | None:
-        """The handler's coroutine, None when its time is over."""
+        """The handler's coroutine, None when its time is over or the object has no such handler."""
         cell = self.cell
         host = cell.host
         if self.deadline and self.deadline <= host.clock.monotonic():
@@ -83,7 +83,10 @@ class LocalCall(Job):
             self.refuse(_expired(cell, self.name))
             return None
         own = cell.type.handlers.get(self.handler.name)
-        function = self.handler.function if own is None else own.function
+        if own is None:
+            self._not_handled(cell.type.no_handler(self.handler.name))
+            return None
+        function = own.function
         host.counters.handled += 1
         if self.kwargs:
             return function(cell.instance, *self.args, **self.kwargs)
@@ -101,6 +104,10 @@ class LocalCall(Job):
             self._value = value
         elif not reply.done():
             reply.set_result(value)
+
+    def _not_handled(self, error: SojournError) -> None:
+        self.cell.host.handler_failed(self.cell, self.name, error, logged=not self.deadline)
+        self.refuse(error)
 
     def fail(self, error: BaseException) -> None:
         """Hand the failure to the caller; of a send it is logged."""

@@ -158,6 +158,18 @@ class Reference(Generic[T]):
         answer = await self._sender.call_node("relocate", {"key": self.key, "to": node_name(to)})
         return msgspec.convert(answer, Relocation)
 
+    if not TYPE_CHECKING:  # a checker that saw it would let every misspelt name pass
+
+        def __getattr__(self, name: str) -> Any:
+            record = None if name in Reference.__slots__ else self.type
+            handler = None if record is None else record.handlers.get(name)
+            if record is not None and handler is not None:
+                raise AttributeError(
+                    f"a reference has no methods of its object: write "
+                    f"ref.{handler.word}({record.cls.__name__}.{name}, ...)"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Reference):
             return NotImplemented

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sojourn.errors import InvalidOperation
 from sojourn.ids import NodeRun, actor_key, check_object_id, check_rid, describe_key, key_id, spot_key
@@ -21,9 +23,10 @@ def test_what_is_an_object_id(object_id: str) -> None:
         ("ü" * 128, "it has 256 bytes"),
         ("a\0b", "without NUL"),
         ("\ud800", "not valid Unicode"),
+        (5, r"an object id is text, not 5: write str\(...\) around it"),
     ],
 )
-def test_what_is_no_object_id(object_id: str, says: str) -> None:
+def test_what_is_no_object_id(object_id: Any, says: str) -> None:
     with pytest.raises(InvalidOperation, match=says):
         check_object_id(object_id)
 

@@ -84,6 +84,12 @@ def make(text: str) -> Any:
         ("@app.actor\nclass A(sj.InstanceSpot): ...", "must be a subclass of sj.Actor"),
         ("@app.spot\nclass A(sj.Actor): ...", "must be a subclass of sj.InstanceSpot"),
         ("@app.spot\ndef a(): ...", "must be a subclass"),
+        (
+            "class A(sj.Actor):\n  @sj.request\n  async def a(): ...",
+            r"A.a has no parameter `self`: write `async def a\(",
+        ),
+        ("app.type_of('Player')", "'Player' is no class: name the registered class itself"),
+        ("app.type_of(sj.Actor)", "Actor is not registered: write @app.actor over the class"),
         ("@app.spot(policy='sometimes')\nclass A(sj.InstanceSpot): ...", "policy is one of preserve"),
         ("app.spot(mode='Wide')", "mode is one of SpotWide, PerActor"),
         (

@@ -11,7 +11,6 @@ import sojourn as sj
 from sojourn import frames
 from sojourn.control import Created, CreateObject, Opened, OpenObject, Stop, Stopped, encode_error
 from sojourn.ids import NodeRun, ObjectKind
-from sojourn.spots.app import ADMISSION_PACKET
 from sojourn.spots.cell import Phase
 from sojourn.workers.admission import admission_frame, read_admission
 from sojourn.workers.objects import LocalObject, Place
@@ -262,15 +261,8 @@ async def test_request_not_awaited_ends_with_its_turn(world: World) -> None:
     assert instance.asking.cancelled()
 
 
-async def test_entry_spot_admits_actors(world: World) -> None:
-    host = world.host()
-    world.make(host, Lobby, "entry")
-    record = app.type_of(Lobby)
-    assert record.policy == "disabled"
-    reference: Any = host.references.spot(Lobby, "entry")
-    handler: Any = record.handlers[ADMISSION_PACKET]
-    assert await reference.request(handler, "someone", "Guest") is True
-    assert await reference.request(handler, "barred", "Guest") is False
+def test_an_entry_spot_with_an_admission_callback_says_so() -> None:
+    assert app.type_of(Lobby).policy == "disabled"
     assert [entry.has_admission for entry in app.registry()] == [False, False, True]
 
 

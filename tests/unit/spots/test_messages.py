@@ -305,6 +305,41 @@ async def test_cycle_is_refused_at_once(world: World) -> None:
         await reference.request(Counter.ask_chain, ["d", "e", "c"])
 
 
+class Stranger(sj.Actor):
+    @sj.request
+    async def secret(self) -> str:
+        return f"ran on {type(self).__name__}"
+
+    @sj.send
+    async def shout(self) -> None:
+        self.shouted = True
+
+
+@pytest.mark.parametrize("asker", ["a", "b"], ids=["same worker", "another node"])
+async def test_a_handler_of_another_class_never_runs(world: World, asker: str) -> None:
+    """Type checkers refuse it; at run time it is refused wherever the object is, with what there is."""
+    host = world.host("a")
+    world.make(host, Counter, "c")
+    reference: Any = (host if asker == "a" else world.host("b")).references.actor(Counter, "c")
+    with pytest.raises(sj.NotConfigured, match="Counter has no handler 'secret'; it has: add, "):
+        await reference.request(Stranger.secret)
+    await reference.send(Stranger.shout)
+    assert await reference.request(Counter.add, 1) == 1
+    assert not hasattr(host.cells[b"ac"].instance, "shouted")
+    assert host.counters.failed == 2
+
+
+async def test_a_method_of_the_object_called_on_its_reference(counter: sj.ActorRef[Counter]) -> None:
+    reference: Any = counter
+    with pytest.raises(AttributeError, match=r"write ref\.request\(Counter\.add, \.\.\.\)"):
+        reference.add(1)
+    with pytest.raises(AttributeError, match=r"write ref\.send\(Counter\.note, \.\.\.\)"):
+        reference.note(1)
+    with pytest.raises(AttributeError, match="'ActorRef' object has no attribute 'nothing'"):
+        reference.nothing  # noqa: B018
+    assert not hasattr(object.__new__(sj.ActorRef), "key")
+
+
 async def test_a_circle_through_two_workers_ends_by_its_timeouts(world: World) -> None:
     """Nobody sees such a circle as a whole; the first request of it to time out ends it, and all serve on."""
     here, there = world.host("a"), world.host("b")
