@@ -98,6 +98,8 @@ class RegistryEntry(msgspec.Struct, frozen=True):
     policy: str
     application_version: int
     has_admission: bool = False
+    shares_turn: bool = False
+    """A `SpotWide` User Spot: its members move with it (R3.3)."""
 
 
 class _Control(msgspec.Struct, tag=True, array_like=True):

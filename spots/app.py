@@ -271,6 +271,7 @@ class App:
                 record.policy,
                 self.version,
                 record.kind is ObjectKind.ENTRY_SPOT and "on_create_actor" in _defined(record.cls, EntrySpot),
+                record.kind is ObjectKind.USER_SPOT and record.mode is SpotMode.SPOT_WIDE,
             )
             for record in self.types()
         ]

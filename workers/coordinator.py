@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from sojourn import mesh
@@ -20,9 +21,11 @@ from sojourn.handoff.target import TargetPlan
 from sojourn.handoff.terms import FAILURE_REQUEST, HandoffIdentity, HandoffOptions, Outcome
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.location import StoreUnavailable
+from sojourn.ownership import VersionedRow
 from sojourn.placement import PlacementQuery, choose_node
 from sojourn.rows import NodeDescriptor
 from sojourn.wire import (
+    ActorIdentity,
     InstanceSpotIdentity,
     MessageFollow,
     RelocationCutover,
@@ -35,6 +38,7 @@ from sojourn.wire import (
     SessionRelocationSeal,
     SessionRelocationSealed,
     TargetFence,
+    UserSpotIdentity,
     decode_command,
 )
 from sojourn.workers.budget import Budget
@@ -50,6 +54,7 @@ from sojourn.workers.session_wire import SessionWire
 from sojourn.workers.source_driver import SourceDriver
 from sojourn.workers.stream import Piece
 from sojourn.workers.target_driver import TargetDriver
+from sojourn.workers.unit_rows import UnitRows
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -60,8 +65,17 @@ NOT_HERE = "not here"
 """Phase of the error that says that this node does not hold the object (any more)."""
 
 _COMMAND_AT = 3
+_KINDS = {
+    ActorIdentity: ObjectKind.ACTOR,
+    UserSpotIdentity: ObjectKind.USER_SPOT,
+    InstanceSpotIdentity: ObjectKind.INSTANCE_SPOT,
+}
 _RELOCATION_AT = 5
 """Where the command id and the RelocationId stand in a frame (`docs/reference/wire.md`)."""
+
+
+class _UnitChanged(InvalidOperation):
+    """The members of a Spot are not those its row lists, or not where it is."""
 
 
 class Coordinator:
@@ -107,6 +121,8 @@ class Coordinator:
         held = self._node.router.objects.get(key)
         if held is None or held.place not in (Place.ACTIVE, Place.SOURCE):
             raise _not_here(key)
+        if held.lead is not None:
+            held = held.lead  # it moves with the Spot whose turn it shares
         return await self._share(held, to, None, self._node.loop.time() + deadline_s)
 
     async def move_unit(self, held: LocalObject, version: int, deadline: float) -> MoveResult:
@@ -168,6 +184,8 @@ class Coordinator:
             return MoveResult(
                 "failed", "DeadlineExceeded", "the deadline passed before the object was sealed"
             )
+        except _UnitChanged as error:
+            return MoveResult("failed", "RelocationFailed", str(error))
         except SojournError as error:
             return MoveResult("failed", "TargetUnavailable", str(error))
         if driver is None:
@@ -220,7 +238,55 @@ class Coordinator:
         self, held: LocalObject, target: NodeDescriptor, deadline: float
     ) -> SourceDriver | None:
         node = self._node
-        found = await node.directory.read(held.key)
+        rows = UnitRows(node.directory, held.key, node.shares_turn)
+        found = await rows.read()
+        if not rows.others:
+            return self._make(held, (), rows, found, target, deadline)
+        async with AsyncExitStack() as quiet:
+            for key in rows.others:
+                await quiet.enter_async_context(node.bindings.quiet(key))
+            rows = UnitRows(node.directory, held.key, node.shares_turn)
+            found = await rows.read()
+            members = self._members_here(held, rows)
+            while any(node.senders.marker_out(member.key) for member in members):
+                for member in members:
+                    await self.following.own_marker_back(member)
+            return self._make(held, members, rows, found, target, deadline)
+
+    def _members_here(self, held: LocalObject, rows: UnitRows) -> tuple[LocalObject, ...]:
+        """The members that move with a Spot: all that its row lists, in its own worker.
+
+        Raises:
+            _UnitChanged: one is not there, or is doing something else.
+        """
+        members = []
+        for key, found in rows.others.items():
+            member = self._node.router.objects.get(key)
+            if (
+                member is None
+                or found is None
+                or member.place is not Place.ACTIVE
+                or member.worker != held.worker
+                or member.object_generation != found.row.object_generation
+                or member.owner_generation != found.row.owner_generation
+                or found.row.owner != self._node.owner
+            ):
+                raise _UnitChanged(
+                    f"{describe_key(key)}, a member of {describe_key(held.key)}, is not where its row says"
+                )
+            members.append(member)
+        return tuple(members)
+
+    def _make(
+        self,
+        held: LocalObject,
+        members: tuple[LocalObject, ...],
+        rows: UnitRows,
+        found: VersionedRow | None,
+        target: NodeDescriptor,
+        deadline: float,
+    ) -> SourceDriver | None:
+        node = self._node
         if (
             found is None
             or found.row.owner != node.owner
@@ -243,14 +309,22 @@ class Coordinator:
             identity, fence, held.key, kind, held.stable_type, row.object_generation, row.owner_generation
         )
         sessions = [
-            SessionWire(identity, held.key, row.object_generation, row.owner_generation, binding)
-            for binding in (row.binding,)
-            if binding is not None
+            SessionWire(identity, each.key, each.object_generation, each.owner_generation, each.binding)
+            for each, _ in rows.present()
+            if each.binding is not None
         ]
+        facts = rows.facts_of(found)
+        assert facts is not None
         plan = SourcePlan(
-            identity, target.run, row.object_generation, row.owner_generation, deadline, len(sessions)
+            identity,
+            target.run,
+            row.object_generation,
+            row.owner_generation,
+            deadline,
+            len(sessions),
+            facts.others,
         )
-        driver = SourceDriver(node, held, self._number(), found, plan, wire, self.options, sessions)
+        driver = SourceDriver(node, held, self._number(), rows, plan, wire, self.options, sessions, members)
         self.sources[identity] = driver
         self._asked[_relocation_bytes(identity)] = driver
         self._numbers[driver.number] = driver
@@ -389,7 +463,7 @@ class Coordinator:
         wire = HandoffWire(command.identity, command.target, command.object)
         ends_at = node.loop.time() + deadline_ms / 1000
         plan = TargetPlan(identity, key, node.run, ends_at)
-        kind = ObjectKind.ACTOR if key[:1] == b"a" else ObjectKind.INSTANCE_SPOT
+        kind = _KINDS[type(command.object)]
         stable_type = command.object.instance_type if isinstance(command.object, InstanceSpotIdentity) else ""
         held = LocalObject(key, kind, stable_type, Place.TARGET)
         held.object_generation = command.object.object_generation
@@ -464,7 +538,7 @@ class Coordinator:
         held = self._node.router.objects.get(key)
         if held is None or not isinstance(held.staging, SourceDriver):
             return None
-        mine = [source for source in self.sources.values() if source.key == key and source.follows_over(link)]
+        mine = [source for source in self.sources.values() if source.takes(key) and source.follows_over(link)]
         return mine[-1] if mine else None
 
     def run_gone(self, run: NodeRun) -> None:

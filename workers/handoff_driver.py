@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sojourn.control import Restore
+from sojourn.control import Restore, UnitMember
 from sojourn.errors import ERROR_KINDS, InternalFailure
 from sojourn.frames import parse_record_header
 from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log, Machine
@@ -127,9 +127,15 @@ class HandoffDriver(Generic[MachineT]):
         return link if link is not None and link.connection_id == connection and not link.closing else None
 
     def _begin_restore(
-        self, worker: int, object_generation: int, owner_generation: int, octets: int
+        self,
+        worker: int,
+        object_generation: int,
+        owner_generation: int,
+        octets: int,
+        members: tuple[UnitMember, ...],
     ) -> asyncio.Future[Any]:
-        """Have a worker build the object from the payload that follows; ends as `Restored`."""
+        """Have a worker build the object, and the members that share its turn, from the payload that follows;
+        ends as `Restored`."""
         held = self.held
         return self._node.pool.call(
             worker,
@@ -142,6 +148,7 @@ class HandoffDriver(Generic[MachineT]):
                 object_generation,
                 owner_generation,
                 octets,
+                members,
             ),
         )
 

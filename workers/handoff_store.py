@@ -10,56 +10,66 @@ from collections.abc import Mapping
 
 from sojourn.errors import SojournError
 from sojourn.handoff import events
+from sojourn.handoff.effects import Conditions
 from sojourn.handoff.machine import Event
-from sojourn.ids import ObjectKey
 from sojourn.location import Applied, StoreUnavailable
 from sojourn.ownership import VersionedRow, fence_unit, mark_lost, move_unit
 from sojourn.rows import Membership, Owner
-from sojourn.workers.directory import Directory
-from sojourn.workers.handoff_wire import row_facts
+from sojourn.workers.unit_rows import UnitRows
 
-__all__ = ["lose_object", "read_facts", "write_fence", "write_owner"]
+__all__ = ["lose_unit", "read_facts", "write_fence", "write_owner"]
 
 
-async def read_facts(directory: Directory, key: ObjectKey) -> Event:
-    """What the row says about the handoff: `RowRead` or `RowReadFailed`."""
+async def read_facts(rows: UnitRows) -> Event:
+    """What the rows say about the handoff: `RowRead` or `RowReadFailed`."""
     try:
-        return events.RowRead(row_facts(await directory.read(key)))
+        return events.RowRead(await rows.facts())
     except SojournError:
         return events.RowReadFailed()
 
 
-async def write_fence(directory: Directory, found: VersionedRow, relocation: tuple[int, int]) -> Event:
-    """A source shuts out the target it gave up on (B6.7)."""
+async def write_fence(rows: UnitRows, conditions: Conditions, relocation: tuple[int, int]) -> Event:
+    """A source shuts out the target it gave up on, in every row of the unit (B6.7)."""
+    assert rows.first is not None
+    unit = rows.under(rows.first, conditions)
+    if unit is None:
+        return events.FenceConflicted()
     try:
-        result = await directory.write(fence_unit([found], relocation))
+        result = await rows.directory.write(fence_unit(unit, relocation))
     except SojournError:
         return events.FenceUnknown()
     return events.FenceApplied() if isinstance(result, Applied) else events.FenceConflicted()
 
 
-async def lose_object(directory: Directory, key: ObjectKey, version: str) -> Event:
-    """Mark the object lost if its row is still the one of `version` (B6.6)."""
+async def lose_unit(rows: UnitRows, version: str, conditions: Conditions) -> Event:
+    """Mark every row of the unit lost if the own row is still the one of `version` (B6.8)."""
     try:
-        found = await directory.read(key)
-        if found is None or found.version != version:
+        found = await rows.read()
+        unit = None if found is None or found.version != version else rows.under(found, conditions)
+        if unit is None:
             return events.LostConflicted()
-        result = await directory.write(mark_lost([found]))
+        result = await rows.directory.write(mark_lost(unit))
     except SojournError:
         return events.LostUnknown()
     return events.LostMarked() if isinstance(result, Applied) else events.LostConflicted()
 
 
 async def write_owner(
-    directory: Directory,
-    unit: VersionedRow,
+    rows: UnitRows,
+    expected_version: str,
+    conditions: Conditions,
     owner: Owner,
     relocation: tuple[int, int],
-    memberships: Mapping[str, Membership] | None,
+    memberships: Mapping[str, Membership],
 ) -> Event:
-    """The only store write of a target (B6.5): never under a version it read itself (R4.5.1)."""
+    """The only store write of a target, over every row of the unit (B6.5): the own row never under a version it
+    read itself (R4.5.1)."""
+    assert rows.first is not None
+    unit = rows.under(VersionedRow(rows.first.row, expected_version), conditions)
+    if unit is None:
+        return events.OwnerWriteConflicted()
     try:
-        result = await directory.write(move_unit([unit], owner, relocation, memberships))
+        result = await rows.directory.write(move_unit(unit, owner, relocation, memberships))
     except StoreUnavailable:
         return events.OwnerWriteFailed()
     except SojournError:

@@ -5,10 +5,8 @@ Owns the conversions both drivers share. Knows nothing about connections or time
 
 from __future__ import annotations
 
-from sojourn.handoff.terms import HandoffIdentity, Manifest, RowFacts
+from sojourn.handoff.terms import HandoffIdentity, Manifest
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key, key_id, spot_key
-from sojourn.ownership import VersionedRow
-from sojourn.rows import MarkOutcome, RowState
 from sojourn.wire import (
     ActorIdentity,
     AttemptFrames,
@@ -19,12 +17,13 @@ from sojourn.wire import (
     RelocationIdentity,
     RelocationPrepare,
     TargetFence,
+    UserSpotIdentity,
     encode_command,
 )
 from sojourn.wire.blocks import ObjectIdentity
 from sojourn.wire.results import FailureCode
 
-__all__ = ["HandoffWire", "identity_of", "manifest_of", "object_key_of", "row_facts"]
+__all__ = ["HandoffWire", "identity_of", "manifest_of", "object_key_of"]
 
 
 def identity_of(wire: RelocationIdentity) -> HandoffIdentity:
@@ -55,24 +54,6 @@ def object_key_of(identity: ObjectIdentity) -> ObjectKey:
     if isinstance(identity, ActorIdentity):
         return actor_key(identity.actor_id)
     return spot_key(identity.spot_id)
-
-
-def row_facts(found: VersionedRow | None) -> RowFacts | None:
-    """What a row says about a handoff."""
-    if found is None:
-        return None
-    row = found.row
-    mark = row.relocation
-    return RowFacts(
-        found.version,
-        row.owner.run,
-        row.object_generation,
-        row.owner_generation,
-        None if mark is None else (mark.high, mark.low),
-        mark is not None and mark.outcome is MarkOutcome.FENCED,
-        row.state is RowState.LOST,
-        row.binding is not None,
-    )
 
 
 class HandoffWire:
@@ -124,6 +105,8 @@ class HandoffWire:
         named: ObjectIdentity
         if kind is ObjectKind.ACTOR:
             named = ActorIdentity(key_id(key), object_generation, owner_generation)
+        elif kind is ObjectKind.USER_SPOT:
+            named = UserSpotIdentity(key_id(key), object_generation, owner_generation)
         else:
             named = InstanceSpotIdentity(stable_type, key_id(key), object_generation)
         return cls(wire, target, named)

@@ -116,7 +116,7 @@ class HostMove:
 
     def units(self) -> list[LocalObject]:
         """Everything here that a host move has to move: Actors first, then Instance Spots (B10.3)."""
-        held = [unit for unit in self._objects.values() if self._is_here(unit)]
+        held = [unit for unit in self._objects.values() if unit.lead is None and self._is_here(unit)]
         return sorted(held, key=lambda unit: unit.kind == ObjectKind.INSTANCE_SPOT)
 
     def _is_here(self, unit: LocalObject) -> bool:

@@ -14,10 +14,11 @@ from sojourn.handoff.rivals import holds_object, judge_rivals
 from sojourn.handoff.terms import FAILURE_REQUEST, stale_failure
 from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.wire import RelocationPrepare
-from sojourn.workers.handoff_wire import manifest_of, row_facts
+from sojourn.workers.handoff_wire import manifest_of
 from sojourn.workers.link import Link
 from sojourn.workers.objects import Place
 from sojourn.workers.target_driver import TargetDriver
+from sojourn.workers.unit_rows import row_facts
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor

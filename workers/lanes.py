@@ -8,7 +8,7 @@ among records matters. Knows nothing about objects or routes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from sojourn import frames
@@ -103,12 +103,12 @@ class WorkerLane:
         """The worker's reply to a request passes by."""
         self.running.pop((rid, generation, reply_route), None)
 
-    def flush_object(self, key: bytes) -> None:
-        """Send an object's waiting records now, without credit: it is about to be sealed, and what the worker
+    def flush_objects(self, keys: Collection[bytes]) -> None:
+        """Send the waiting records of a unit's objects now, without credit: they are about to be sealed, and what the worker
         has by then travels as saved work, which nothing hurries (R4.2.1). The credit comes back with them."""
         kept: deque[_Waiting] = deque()
         for body, header, debt in self.waiting:
-            if header is not None and header.key == key:
+            if header is not None and header.key in keys:
                 self._wait(-len(body))
                 self._hand_over(body, header, debt)
             else:

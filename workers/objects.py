@@ -51,6 +51,7 @@ class LocalObject:
         "guarded",
         "key",
         "kind",
+        "lead",
         "noticed",
         "object_generation",
         "owner_generation",
@@ -75,6 +76,8 @@ class LocalObject:
         self.waiting: list[Arrival] | None = None
         self.staging: Staging | None = None
         self.follow_run: NodeRun | None = None
+        self.lead: LocalObject | None = None
+        """The Spot whose turn the object shares: it moves with that Spot only (R3.3). None = a unit of its own."""
         self.guarded = False
         """This node's own marker may be out: ask the sending side before taking a record (B9.4)."""
         self._debts: list[Debt] | None = None

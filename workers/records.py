@@ -11,7 +11,7 @@ import struct
 from sojourn import frames
 from sojourn.errors import InvalidOperation
 from sojourn.frames import RecordHeader
-from sojourn.ids import NodeRun, ObjectKind
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key, spot_key
 from sojourn.wire import fast_record
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "frame_of_record",
     "frozen_record",
     "is_follow",
+    "key_of_record",
     "marker_frame",
     "marker_number",
     "record_origin",
@@ -83,6 +84,14 @@ def frame_of_record(record: bytes, kind: int, key: bytes, flags: int = 0, hops: 
         b"",
         record,
     )
+
+
+def key_of_record(record: bytes) -> tuple[int, ObjectKey]:
+    """Kind and key of the object that a frozen record is for, as its route fence names it."""
+    fields = fast_record.read_record(record)
+    if fields.kind in (9, 10):
+        return ObjectKind.ACTOR, actor_key(fields.object_id)
+    return ObjectKind.USER_SPOT, spot_key(fields.object_id)
 
 
 def renewed_frame(body: bytes, header: RecordHeader, fence: bytes, object_generation: int) -> bytes:

@@ -22,6 +22,7 @@ from sojourn.control import (
     Restored,
     Seal,
     SealRefused,
+    UnitMember,
     Unseal,
 )
 from sojourn.errors import (
@@ -37,11 +38,10 @@ from sojourn.handoff.source import SourceHandoff, SourcePlan
 from sojourn.handoff.source_states import Abandoning
 from sojourn.handoff.terms import HandoffOptions, Manifest, Outcome
 from sojourn.ids import NodeRun, ObjectKey, describe_key
-from sojourn.ownership import VersionedRow
 from sojourn.workers.captured_payload import CapturedPayload
 from sojourn.workers.debt import Debt
 from sojourn.workers.handoff_driver import HandoffDriver
-from sojourn.workers.handoff_store import lose_object, read_facts, write_fence
+from sojourn.workers.handoff_store import lose_unit, read_facts, write_fence
 from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.host_move import MoveResult, failure_reason
 from sojourn.workers.link import Link
@@ -50,6 +50,7 @@ from sojourn.workers.records import frozen_record
 from sojourn.workers.session_wire import SessionWire
 from sojourn.workers.source_sessions import SourceSessions
 from sojourn.workers.stream import HandedMark
+from sojourn.workers.unit_rows import UnitRows
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -68,17 +69,20 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         node: Supervisor,
         held: LocalObject,
         number: int,
-        found: VersionedRow,
+        rows: UnitRows,
         plan: SourcePlan,
         wire: HandoffWire,
         options: HandoffOptions,
         sessions: Sequence[SessionWire] = (),
+        members: Sequence[LocalObject] = (),
     ) -> None:
+        """`rows` were read before the handoff began; `members` are the Actors that move with the Spot `held`."""
         machine = SourceHandoff(plan, crc32c.crc32c, frozen_record, options)
         super().__init__(node, held, number, plan.identity, wire, machine)
         self.plan = plan
         self.payload = CapturedPayload(wire.frames, node.coordinator.budget, node.retention, node.loop)
-        self._found = found
+        self._rows = rows
+        self._unit = (held, *members)
         self.outcome: asyncio.Future[MoveResult] = node.loop.create_future()
         self._authority_gone = False
         self._chunk_limit = 0
@@ -194,7 +198,11 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
 
     def drives(self, held: LocalObject) -> bool:
         """Whether this handoff of that very object is not over."""
-        return held is self.held and not self.forgotten
+        return held in self._unit and not self.forgotten
+
+    def takes(self, key: ObjectKey) -> bool:
+        """Whether the object of this key is in the unit."""
+        return any(each.key == key for each in self._unit)
 
     def _await_boundary(self, effect: effects.AwaitTurnBoundary) -> None:
         answer = self._node.pool.call(self._worker, lambda call: AwaitBoundary(call, self.held.key))
@@ -209,13 +217,16 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
 
     def _seal(self, effect: effects.SealObject) -> None:
         node, held = self._node, self.held
-        if node.router.objects.get(held.key) is not held:  # lost or closed while its session was being sealed
+        if any(
+            node.router.objects.get(each.key) is not each for each in self._unit
+        ):  # lost or closed while its session was being sealed
             self._worker_gone = True
             node.loop.call_soon(self.handle, events.WorkerLost())
             return
-        held.place = Place.SOURCE
-        held.staging = self
-        node.lanes[held.worker].flush_object(held.key)
+        for each in self._unit:
+            each.place = Place.SOURCE
+            each.staging = self
+        node.lanes[held.worker].flush_objects({each.key for each in self._unit})
         high, low = self.plan.identity.relocation_id
         wait_ms = max(1, int((effect.until - node.loop.time()) * 1000))
         answer = node.pool.call(
@@ -230,9 +241,16 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
                 self.plan.owner_generation,
                 self._chunk_limit,
                 wait_ms,
+                self._members(),
             ),
         )
         self._ask(self._await_capture(answer))
+
+    def _members(self) -> tuple[UnitMember, ...]:
+        return tuple(
+            UnitMember(each.key, each.stable_type, each.object_generation, each.owner_generation)
+            for each in self._unit[1:]
+        )
 
     async def _await_capture(self, answer: Awaitable[Any]) -> Event:
         try:
@@ -326,14 +344,13 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
     # store --------------------------------------------------------------------------------------
 
     def _write_fence(self, effect: effects.WriteFence) -> None:
-        fenced = write_fence(self._node.directory, self._found, self.plan.identity.relocation_id)
-        self._ask(fenced)
+        self._ask(write_fence(self._rows, effect.others, self.plan.identity.relocation_id))
 
     def _read_row(self, effect: effects.ReadRow) -> None:
-        self._ask(read_facts(self._node.directory, self.key))
+        self._ask(read_facts(self._rows))
 
     def _mark_lost(self, effect: effects.MarkLost) -> None:
-        self._ask(lose_object(self._node.directory, self.key, effect.version))
+        self._ask(lose_unit(self._rows, effect.version, effect.others))
 
     # back, or gone ------------------------------------------------------------------------------
 
@@ -367,10 +384,10 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         )
 
     def _reopen(self, records: tuple[bytes, ...]) -> None:
-        held = self.held
-        held.place = Place.ACTIVE
-        held.staging = None
-        held.settle_debts(self._node.retention)
+        for each in self._unit:
+            each.place = Place.ACTIVE
+            each.staging = None
+        self.held.settle_debts(self._node.retention)
         self._deliver(effects.DeliverRecords(records))
 
     async def _restore_elsewhere(self, records: tuple[bytes, ...]) -> Event:
@@ -379,7 +396,7 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         try:
             worker = await node.creation.worker_for_new()
             answer = self._begin_restore(
-                worker, plan.object_generation, plan.owner_generation, self.payload.octets
+                worker, plan.object_generation, plan.owner_generation, self.payload.octets, self._members()
             )
             for chunk in self.payload.chunks:
                 node.pool.send_bulk(worker, self.number, False, chunk)
@@ -393,10 +410,12 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
                 raise self._authority_error()
         except SojournError as error:
             self._not_restored(records, error)
-            await node.mark_lost([held])
+            await node.mark_lost(list(self._unit))
             return events.DispatchRestoreFailed(error)
-        node.count_object(worker, +1)
-        held.worker = self._worker = worker
+        node.count_object(worker, len(self._unit))
+        self._worker = worker
+        for each in self._unit:
+            each.worker = worker
         self._worker_gone = False
         node.lanes[worker].deliver_ordered(
             node.pool.encode(OpenObject(0, held.key, plan.owner_generation, self.number))
@@ -422,7 +441,8 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         """The captured work's permits go back with the instance (see `DropObject`)."""
         lane = self._node.lanes.get(self._worker)
         if lane is not None:
-            lane.forget_object(self.held.key)
+            for each in self._unit:
+                lane.forget_object(each.key)
 
     def _release_payload(self, effect: effects.ReleasePayload) -> None:
         self._relay_marks = []
@@ -432,14 +452,16 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         node, held = self._node, self.held
         if not self._worker_gone:
             node.pool.control(self._worker, DropObject(held.key, effect.reason, self.number))
-            node.count_object(self._worker, -1)
-        held.worker = -1
+            node.count_object(self._worker, -len(self._unit))
+        for each in self._unit:
+            each.worker = -1
 
     def _install_follow(self, effect: effects.InstallFollowRoute) -> None:
         self.held.settle_debts(self._node.retention)
-        self._node.coordinator.following.install(
-            self.held, effect.run, effect.owner_generation, self.plan.target
-        )
+        moves = effect.owner_generation - self.plan.owner_generation  # of the whole unit, this one included
+        for each in self._unit:
+            generation = each.owner_generation + moves
+            self._node.coordinator.following.install(each, effect.run, generation, self.plan.target)
 
     def _send_withdrawn(self, effect: effects.SendWithdrawn) -> None:
         link = self._link_of(effect.connection)
@@ -450,8 +472,9 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
     def _remove_follow(self, effect: effects.RemoveFollowRoute) -> None:
         self.held.settle_debts(self._node.retention)
         objects = self._node.router.objects
-        if objects.get(self.held.key) is self.held:
-            del objects[self.held.key]
+        for each in self._unit:
+            if objects.get(each.key) is each:
+                del objects[each.key]
 
     def _fail_held(self, effect: effects.FailHeld) -> None:
         self._fail_records(effect.records, effect.kind, f"its relocation ended ({self.machine.phase})")

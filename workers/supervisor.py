@@ -32,7 +32,7 @@ from sojourn.errors import DataLost, SojournError, Unavailable, error_from_field
 from sojourn.frames import RecordHeader
 from sojourn.handshake_octets import PeerRole
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
-from sojourn.rows import HostState, NodeDescriptor, RowState, TypeSupport
+from sojourn.rows import AuthorityRow, HostState, NodeDescriptor, RowState, TypeSupport
 from sojourn.workers.bindings import Bindings
 from sojourn.workers.coordinator import Coordinator
 from sojourn.workers.creation import Creation
@@ -327,6 +327,11 @@ class Supervisor(Member):
                 self.log("lost_not_marked", "warning", object_id=describe_key(held.key), error=str(error))
 
     # objects ------------------------------------------------------------------------------------
+
+    def shares_turn(self, row: AuthorityRow) -> bool:
+        """Whether the members of a User Spot move with it, as its type is registered here (R3.3)."""
+        entry = self.registry.get(row.stable_type)
+        return entry is not None and entry.shares_turn
 
     def count_object(self, worker: int, change: int) -> None:
         """Keep the number of objects per worker."""

@@ -7,32 +7,38 @@ it is staged. Every rule of order and recovery is the machine's (`sojourn.handof
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import crc32c
-from sojourn.control import DropObject, Opened, OpenObject, Restored
-from sojourn.errors import InternalFailure, SojournError, error_from_fields
+from sojourn.control import DropObject, Opened, OpenObject, Restored, UnitMember
+from sojourn.errors import InternalFailure, ProtocolError, SojournError, error_from_fields
 from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import Event, Log
 from sojourn.handoff.target import TargetHandoff, TargetPlan
 from sojourn.handoff.terms import DirectDisposal, HandoffOptions
-from sojourn.ids import NodeRun, ObjectKind
-from sojourn.ownership import VersionedRow
-from sojourn.rows import Membership
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
+from sojourn.rows import AuthorityRow, Membership
 from sojourn.workers.assembly import Assembly
 from sojourn.workers.bulk_out import BulkOut
 from sojourn.workers.debt import Debt
 from sojourn.workers.handoff_driver import HandoffDriver
 from sojourn.workers.handoff_store import write_owner
-from sojourn.workers.handoff_wire import HandoffWire, row_facts
+from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place, route_fence
-from sojourn.workers.records import frame_of_record, frozen_record, marker_number, record_origin
+from sojourn.workers.records import (
+    frame_of_record,
+    frozen_record,
+    key_of_record,
+    marker_number,
+    record_origin,
+)
 from sojourn.workers.router import lost_error
 from sojourn.workers.session_wire import SessionWire
 from sojourn.workers.source_driver import SourceDriver
+from sojourn.workers.unit_rows import UnitRows
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -57,11 +63,14 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         self.plan = plan
         self._assembly = Assembly(node.retention, node.loop)
         self._length = 0
-        self._found: VersionedRow | None = None
+        self._rows = UnitRows(node.directory, held.key, node.shares_turn)
+        self._unit = [held]
+        """The participants staged here, the unit's own first."""
         self._out: BulkOut | None = None
         self._counted = False
         self._answer: asyncio.Future[Any]
-        self._previous: LocalObject | None = None
+        self._previous: dict[ObjectKey, LocalObject] = {}
+        """What this node had of each participant before it was staged."""
         self._early_markers: list[bytes] = []
         self._early: list[Event] | None = []
         """What came before it was decided whether the attempt may start (B8.16)."""
@@ -69,6 +78,7 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         """The driver of the identity that takes this one's place (B8.16)."""
         self._steps = {
             effects.InstallTemporaryQueue: self._install_queue,
+            effects.StageParticipants: self._stage_participants,
             effects.ReadRow: self._read_row,
             effects.StoreChunk: self._store_chunk,
             effects.CompareChunk: self._compare_chunk,
@@ -125,15 +135,26 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
 
     def marker_arrived(self, body: bytes, header: RecordHeader) -> None:
         """Answer a marker; before the row was read nobody here knows the owner generation the answer names."""
-        if self._found is None:
+        if self._rows.first is None:
             self._early_markers.append(body)
             return
         origin = record_origin(body, header.record_at)
-        self._node.answer_marker(origin, marker_number(body), self.held)
+        self._node.answer_marker(origin, marker_number(body), self._participant(header.key))
+
+    def _participant(self, key: ObjectKey) -> LocalObject:
+        """The staged object that a record is for."""
+        for each in self._unit:
+            if each.key == key:
+                return each
+        raise ProtocolError(f"{describe_key(key)} is not in the unit of {describe_key(self.held.key)}")
 
     def relay_arrived(self, record: bytes, link: Link) -> None:
         """Command 31 of this identity."""
-        body = frame_of_record(record, self.held.kind, self.held.key)
+        kind, key = self.held.kind, self.held.key
+        if len(self._unit) > 1:  # the record names the participant it is for
+            kind, key = key_of_record(record)
+            self._participant(key)
+        body = frame_of_record(record, kind, key)
         header = parse_record_header(body)
         if header.flags & FLAG_MARKER:
             self.marker_arrived(body, header)
@@ -166,13 +187,28 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
 
     def _install_queue(self, effect: effects.InstallTemporaryQueue) -> None:
         """Register the temporary queue; this node's own senders and what it followed come into it (B8.14)."""
-        node, held = self._node, self.held
-        self._previous = node.router.objects.get(held.key)
+        self._stage(self.held)
+
+    def _stage_participants(self, effect: effects.StageParticipants) -> None:
+        """The members' records come into the same temporary queue, in one order with the Spot's."""
+        for key in effect.keys:
+            found = self._rows.others[key]
+            assert found is not None
+            member = LocalObject(key, ObjectKind.ACTOR, found.row.stable_type, Place.TARGET)
+            member.lead = self.held
+            self._learn(member, found.row)
+            self._unit.append(member)
+            self._stage(member)
+
+    def _stage(self, held: LocalObject) -> None:
+        node = self._node
+        previous = node.router.objects.get(held.key)
+        if previous is not None:
+            self._previous[held.key] = previous
         node.router.objects[held.key] = held
         held.place = Place.TARGET
         held.staging = self
         source = self.plan.identity.source
-        previous = self._previous
         followed = None
         if previous is not None and isinstance(previous.staging, SourceDriver):
             followed = previous.staging.plan.target
@@ -192,51 +228,61 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
 
     async def _row(self) -> Event:
         try:
-            found = await self._node.directory.read(self.held.key)
+            first = self._rows.first
+            found = await self._rows.read()
         except SojournError:
             return events.RowReadFailed()
-        if self._found is None and found is not None:
-            self._found = found
-            row = found.row
-            self.held.stable_type = row.stable_type
-            self.held.kind = int(row.kind)
-            entry = self._node.registry.get(row.stable_type)
-            if entry is not None:
-                self.held.policy = entry.policy
-            self.held.object_generation = row.object_generation
-            self.held.owner_generation = row.owner_generation
-            self.held.fence = route_fence(
-                self.held.key,
-                self.held.kind,
-                row.object_generation,
-                row.owner.run,
-                row.owner_generation,
-                row.owner.lease_generation,
-            )
+        if first is None and found is not None:
+            self._learn(self.held, found.row)
             markers, self._early_markers = self._early_markers, []
             for body in markers:
                 self.marker_arrived(body, parse_record_header(body))
-        return events.RowRead(row_facts(found))
+        return events.RowRead(self._rows.facts_of(found))
+
+    def _learn(self, held: LocalObject, row: AuthorityRow) -> None:
+        """What the row tells about an object that is staged here."""
+        held.stable_type = row.stable_type
+        held.kind = int(row.kind)
+        entry = self._node.registry.get(row.stable_type)
+        if entry is not None:
+            held.policy = entry.policy
+        held.object_generation = row.object_generation
+        held.owner_generation = row.owner_generation
+        held.fence = route_fence(
+            held.key,
+            held.kind,
+            row.object_generation,
+            row.owner.run,
+            row.owner_generation,
+            row.owner.lease_generation,
+        )
 
     def _store_chunk(self, effect: effects.StoreChunk) -> None:
         chunk = bytes(effect.data)
         self._assembly.store(effect.offset, chunk)
         if self._out is not None:
             self._out.put(chunk)
-        elif self._found is not None:
+        elif self._rows.first is not None:
             self._start_restoring()
 
     def _start_restoring(self) -> None:
         """Hand the payload to a worker while chunks still arrive; it builds nothing before the last frame,
         which goes out only when the whole checksum matched (R4.3.2)."""
-        assert self._found is not None
-        node, row = self._node, self._found.row
+        assert self._rows.first is not None
+        node, row = self._node, self._rows.first.row
         try:
             self._worker = node.creation.pick_worker()
         except SojournError:
             return
+        members = tuple(
+            UnitMember(
+                key, found.row.stable_type, found.row.object_generation, found.row.owner_generation + 1
+            )
+            for key, found in self._rows.others.items()
+            if found is not None
+        )
         answer = self._begin_restore(
-            self._worker, row.object_generation, row.owner_generation + 1, self._length
+            self._worker, row.object_generation, row.owner_generation + 1, self._length, members
         )
         self._out = out = BulkOut(node.pool, self._worker, self.number, node.start)
         for chunk in self._assembly.chunks():
@@ -262,7 +308,8 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
                 self.handle, events.RestoreFailed(InternalFailure("no worker of this node is ready"))
             )
             return
-        self.held.worker = self._worker
+        for each in self._unit:
+            each.worker = self._worker
         self._out.end()
         self._assembly.clear()
         self._ask(self._restored(self._answer))
@@ -277,7 +324,7 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
                 raise InternalFailure("the worker that restored the object ended")
         except SojournError as error:
             return events.RestoreFailed(error)
-        self._node.count_object(self._worker, +1)
+        self._node.count_object(self._worker, len(self._unit))
         self._counted = True
         return events.ObjectRestored()
 
@@ -293,24 +340,31 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
     # the owner ----------------------------------------------------------------------------------
 
     def _write_owner(self, effect: effects.WriteOwner) -> None:
-        assert self._found is not None
-        node, row = self._node, self._found.row
-        memberships = None
-        if self.held.kind == ObjectKind.ACTOR:
-            entry = Membership(ObjectKind.ENTRY_SPOT, node.run.rid.decode("utf-8", "backslashreplace"), 1)
-            memberships = {row.object_id: entry}
-        unit = VersionedRow(row, effect.expected_version)
-        relocation = self.plan.identity.relocation_id
-        self._ask(write_owner(node.directory, unit, node.owner, relocation, memberships))
+        assert self._rows.first is not None
+        node, row = self._node, self._rows.first.row
+        memberships: dict[str, Membership] = {}
+        if row.membership is not None and row.membership.kind is ObjectKind.ENTRY_SPOT:
+            # An Actor of an Entry Spot goes to the target's; one of a User Spot stays in it (section 8, R3.1).
+            rid = node.run.rid.decode("utf-8", "backslashreplace")
+            memberships[row.object_id] = Membership(ObjectKind.ENTRY_SPOT, rid, 1)
+        self._ask(
+            write_owner(
+                self._rows,
+                effect.expected_version,
+                effect.others,
+                node.owner,
+                self.plan.identity.relocation_id,
+                memberships,
+            )
+        )
 
     def _open_dispatch(self, effect: effects.OpenDispatch) -> None:
         node, held = self._node, self.held
-        assert self._found is not None
-        row = self._found.row
-        held.settle(row.object_generation, row.owner_generation + 1, node.run, node.lease_generation)
-        held.place = Place.ACTIVE
-        held.staging = None
-        held.noticed = None
+        for each in self._unit:
+            each.settle(each.object_generation, each.owner_generation + 1, node.run, node.lease_generation)
+            each.place = Place.ACTIVE
+            each.staging = None
+            each.noticed = None
         held.settle_debts(self._node.retention)
         if self._worker_gone:
             self._lost_with_worker([*effect.relay, *effect.queue])
@@ -322,23 +376,24 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         for body in (*effect.relay, *effect.queue):
             header = parse_record_header(body)
             if not header.flags & FLAG_MARKER:
-                node.router.into(held, body, header, None, None)
+                node.router.into(self._participant(header.key), body, header, None, None)
         self._ask(self._opened(answer))
 
     def _lost_with_worker(self, records: list[bytes]) -> None:
         """This node owns the object, and the worker that staged it has ended: it is lost (B6.6, B6.8)."""
-        node, held = self._node, self.held
-        if node.router.objects.get(held.key) is held:
-            del node.router.objects[held.key]
-        node.senders.left_here(held.key)
-        error = lost_error(held.key)
+        node = self._node
+        for each in self._unit:
+            if node.router.objects.get(each.key) is each:
+                del node.router.objects[each.key]
+            node.senders.left_here(each.key)
+        error = lost_error(self.held.key)
         for body in records:
             node.fail_record(body, parse_record_header(body), error)
         node.count("objects_lost")
         self._ask(self._marked_lost(error))
 
     async def _marked_lost(self, error: SojournError) -> Event:
-        await self._node.mark_lost([self.held])
+        await self._node.mark_lost(self._unit)
         return events.DispatchOpenFailed(error)
 
     async def _opened(self, answer: Awaitable[Any]) -> Event:
@@ -353,14 +408,13 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         return events.DispatchOpened()
 
     def _commit_sessions(self, effect: effects.CommitSessions) -> None:
-        """Command 44 to the owner of the Actor's session, as the row names it (R4.6.4)."""
-        assert self._found is not None
-        row = self._found.row
-        if row.binding is not None:
-            wire = SessionWire(
-                self.plan.identity, self.held.key, row.object_generation, row.owner_generation, row.binding
-            )
-            self._node.sessions.contact(wire, lambda _: None).commit()
+        """Command 44 to the owner of every session of the unit, as the rows name it (R4.6.4)."""
+        for row, _ in self._rows.present():
+            if row.binding is not None:
+                wire = SessionWire(
+                    self.plan.identity, row.key, row.object_generation, row.owner_generation, row.binding
+                )
+                self._node.sessions.contact(wire, lambda _: None).commit()
 
     # removal ------------------------------------------------------------------------------------
 
@@ -372,7 +426,7 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
             node.pool.control(self._worker, DropObject(held.key, "", self.number, effect.end_work))
         if self._counted:
             self._counted = False
-            node.count_object(self._worker, -1)
+            node.count_object(self._worker, -len(self._unit))
         self._assembly.clear()
         held.settle_debts(self._node.retention)
         direct = list(effect.direct)
@@ -386,6 +440,7 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         node, held = self._node, self.held
         markers, self._early_markers = self._early_markers, []
         if disposal is DirectDisposal.HAND_OVER and self.heir is not None:
+            self._unstage(self._unit[1:])  # the heir stages those that its own rows name
             for body in direct:
                 self.heir.handle(events.DirectArrived(body))
             for body in markers:
@@ -396,14 +451,19 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
                 node.coordinator.following.send_followed(held, body, self.plan.identity.source)
             return  # `InstallFollowRoute` comes next
         self._fail_held(effects.FailHeld((*direct, *markers), "Unavailable"))
-        node.senders.left_here(held.key)
-        if node.router.objects.get(held.key) is held:
-            del node.router.objects[held.key]
-            self._put_back()
+        self._unstage(self._unit)
 
-    def _put_back(self) -> None:
+    def _unstage(self, objects: Sequence[LocalObject]) -> None:
+        node = self._node
+        for each in objects:
+            node.senders.left_here(each.key)
+            if node.router.objects.get(each.key) is each:
+                del node.router.objects[each.key]
+                self._put_back(each.key)
+
+    def _put_back(self, key: ObjectKey) -> None:
         """What this node followed before the staging it follows again, if its time is not over."""
-        node, previous = self._node, self._previous
+        node, previous = self._node, self._previous.get(key)
         if previous is None:
             return
         if previous.place is Place.SOURCE and not getattr(previous.staging, "forgotten", True):
@@ -417,12 +477,15 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
             self._node.coordinator.following.send_followed(self.held, body, effect.run)
 
     def _install_follow(self, effect: effects.InstallFollowRoute) -> None:
-        self._node.coordinator.following.install(self.held, effect.run, effect.owner_generation, effect.run)
+        for each in self._unit:
+            # A target that gave up follows to the source, whose generation it need not know.
+            self._node.coordinator.following.install(each, effect.run, effect.owner_generation, effect.run)
 
     def _remove_follow(self, effect: effects.RemoveFollowRoute) -> None:
         objects = self._node.router.objects
-        if objects.get(self.held.key) is self.held and self.held.place is Place.FOLLOW:
-            del objects[self.held.key]
+        for each in self._unit:
+            if objects.get(each.key) is each and each.place is Place.FOLLOW:
+                del objects[each.key]
 
     def _deliver(self, effect: effects.DeliverRecords) -> None:
         for body in effect.records:

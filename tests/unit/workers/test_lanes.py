@@ -77,7 +77,7 @@ def test_a_seal_takes_what_waits_for_its_object_and_leaves_the_rest() -> None:
     wire = Wire(credit=0)
     mine = [wire.deliver(b"sa", 1), wire.deliver(b"sa", 3)]
     other = wire.deliver(b"sb", 2)
-    wire.lane.flush_object(b"sa")
+    wire.lane.flush_objects({b"sa"})
     assert wire.sent == mine
     assert wire.lane.credit == -2  # comes back with the captured records
     wire.lane.grant(2)
