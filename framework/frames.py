@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 from sojourn.errors import ProtocolError
 
 __all__ = [
+    "ADMISSION_PACKET",
     "FLAG_ACTIVATE",
     "FLAG_COMPLETE",
     "FLAG_ERROR",
@@ -90,6 +91,9 @@ HOPS_MAX = 8
 
 MARKER_PACKET = "sojourn.marker"
 """Reserved packet name of a path marker."""
+
+ADMISSION_PACKET = "sojourn.on_create_actor"
+"""Packet name of an Entry Spot's `on_create_actor(actor_id, actor_type)` as a request (B2.2)."""
 
 LOOP_PACKET = "sojourn.loop"
 """Reserved packet name of a loop record."""

@@ -14,17 +14,15 @@ from typing import Any, Literal, TypeVar, get_args, overload
 
 from sojourn.control import RegistryEntry
 from sojourn.errors import InvalidOperation, NotConfigured
+from sojourn.frames import ADMISSION_PACKET
 from sojourn.ids import ObjectKind, SpotMode
 from sojourn.spots.declarations import Declaration, Request, Send, Timer
 from sojourn.spots.objects import Actor, EntrySpot, InstanceSpot, Resident, Spot
 from sojourn.spots.shapes import Shape, shape_of
 
-__all__ = ["ADMISSION_PACKET", "App", "ObjectType", "Policy"]
+__all__ = ["App", "ObjectType", "Policy"]
 
 Policy = Literal["preserve", "recreate", "disabled"]
-
-ADMISSION_PACKET = "sojourn.on_create_actor"
-"""Reserved handler name: an Entry Spot's `on_create_actor(actor_id, actor_type)` as a request (B2.2)."""
 
 _A = TypeVar("_A", bound=Actor)
 _S = TypeVar("_S", bound=Spot)

@@ -10,9 +10,9 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import DeadlineExceeded, InvalidOperation, ProtocolError, Rejected, SojournError
+from sojourn.frames import ADMISSION_PACKET
 from sojourn.ids import describe_key
 from sojourn.spots.answers import answer, answer_error
-from sojourn.spots.app import ADMISSION_PACKET
 from sojourn.spots.failures import failure_of
 from sojourn.spots.pending import Reply
 from sojourn.spots.results import encode_result

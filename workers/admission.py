@@ -11,7 +11,7 @@ import msgspec
 from sojourn import frames
 from sojourn.control import decode_error
 from sojourn.errors import error_from_fields
-from sojourn.spots.app import ADMISSION_PACKET
+from sojourn.frames import ADMISSION_PACKET
 from sojourn.spots.results import read_result
 from sojourn.wire import fast_record
 from sojourn.workers.objects import LocalObject

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-import crc32c
+from sojourn.wire.checksum import checksum
 from sojourn.workers.debt import Retention
 from sojourn.workers.letting_go import let_go
 
@@ -28,7 +28,7 @@ class Assembly:
         """Keep the next chunk."""
         self._chunks[offset] = data
         self._retention.keep(len(data))
-        self.checksum = crc32c.crc32c(data, self.checksum)
+        self.checksum = checksum(data, self.checksum)
 
     def same(self, offset: int, data: bytes) -> bool:
         """Whether a chunk that came again is the one that is kept."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import secrets
 import shutil
 import tempfile
@@ -43,6 +44,11 @@ async def connect_client(app: App, options: Options) -> Client:
     from sojourn.workers.client import Client
 
     return await Client(app, options).connect_cluster()
+
+
+async def _load_client() -> None:
+    """Import what a client needs while the nodes, whose processes have been launched, do the same for themselves."""
+    importlib.import_module("sojourn.workers.client")
 
 
 class LocalCluster:
@@ -141,7 +147,7 @@ class LocalCluster:
         try:
             self._prepare_store()
             self.nodes = [self._make_node(index) for index in range(self._count)]
-            await _all(node.start() for node in self.nodes)
+            await _all([*(node.start() for node in self.nodes), _load_client()])
             self._client = await self._connect(self._app, self.options)
         except BaseException:
             await self._end(0)

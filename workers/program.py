@@ -14,11 +14,13 @@ import traceback
 from collections.abc import Mapping
 from multiprocessing import process, spawn
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sojourn.errors import NotConfigured
-from sojourn.spots.app import App
+
+if TYPE_CHECKING:
+    from sojourn.spots.app import App
 
 __all__ = [
     "ProgramReference",
@@ -228,6 +230,8 @@ def app_of(module: ModuleType, reference: ProgramReference, target: str) -> App:
     Raises:
         NotConfigured: no such attribute, or no `App`.
     """
+    from sojourn.spots.app import App  # a supervisor passes references on and needs no App
+
     found: Any = module
     for name in reference.attribute.split("."):
         found = getattr(found, name, None)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import crc32c
 from sojourn import mesh
 from sojourn.control import (
     AwaitBoundary,
@@ -38,6 +37,7 @@ from sojourn.handoff.source import SourceHandoff, SourcePlan
 from sojourn.handoff.source_states import Abandoning
 from sojourn.handoff.terms import HandoffOptions, Manifest, Outcome
 from sojourn.ids import NodeRun, ObjectKey, describe_key
+from sojourn.wire.checksum import checksum
 from sojourn.workers.captured_payload import CapturedPayload
 from sojourn.workers.debt import Debt
 from sojourn.workers.handoff_driver import HandoffDriver
@@ -77,7 +77,7 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         members: Sequence[LocalObject] = (),
     ) -> None:
         """`rows` were read before the handoff began; `members` are the Actors that move with the Spot `held`."""
-        machine = SourceHandoff(plan, crc32c.crc32c, frozen_record, options)
+        machine = SourceHandoff(plan, checksum, frozen_record, options)
         super().__init__(node, held, number, plan.identity, wire, machine)
         self.plan = plan
         self.payload = CapturedPayload(wire.frames, node.coordinator.budget, node.retention, node.loop)

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import crc32c
 from sojourn.control import DropObject, Opened, OpenObject, Restored, UnitMember
 from sojourn.errors import InternalFailure, ProtocolError, SojournError, error_from_fields
 from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
@@ -20,6 +19,7 @@ from sojourn.handoff.target import TargetHandoff, TargetPlan
 from sojourn.handoff.terms import DirectDisposal, HandoffOptions
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.rows import AuthorityRow, Membership
+from sojourn.wire.checksum import checksum
 from sojourn.workers.assembly import Assembly
 from sojourn.workers.bulk_out import BulkOut
 from sojourn.workers.debt import Debt
@@ -58,7 +58,7 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         wire: HandoffWire,
         options: HandoffOptions,
     ) -> None:
-        machine = TargetHandoff(plan, crc32c.crc32c, frozen_record, options)
+        machine = TargetHandoff(plan, checksum, frozen_record, options)
         super().__init__(node, held, number, plan.identity, wire, machine)
         self.plan = plan
         self._assembly = Assembly(node.retention, node.loop)

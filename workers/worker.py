@@ -32,16 +32,15 @@ from sojourn.control import (
 from sojourn.errors import InternalFailure, ProtocolError, SojournError, error_from_fields
 from sojourn.frames import KIND_RECORD
 from sojourn.spots.app import App
-from sojourn.spots.host import ObjectHost
 from sojourn.spots.ports import Port
 from sojourn.workers.framing import attach
 from sojourn.workers.ipc import Connection
 from sojourn.workers.logs import LogForwarder
 from sojourn.workers.process import ORPHANED
 from sojourn.workers.program import ProgramReference, enter_worker, load_program
+from sojourn.workers.worker_start import STACK_SIGNAL
 
 __all__ = [
-    "STACK_SIGNAL",
     "Host",
     "HostFactory",
     "Prepared",
@@ -49,9 +48,6 @@ __all__ = [
     "prepare_worker",
     "run_worker",
 ]
-
-STACK_SIGNAL = signal.SIGRTMIN + 5 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR1
-"""Makes a worker write the stacks of all its threads, even inside a long C call."""
 
 OUTBOUND_OCTETS_MAX = 1024 * 1024
 """Octets of records a worker may have on the way out before new messages wait (B3.1, B5.2). What is ahead of a
@@ -84,11 +80,6 @@ class HostFactory(Protocol):
     """Makes the host once the node's identity is known; module-level, so that it can be named in a child."""
 
     def __call__(self, app: App, port: Port, welcome: Welcome) -> Host: ...
-
-
-def object_host(app: App, port: Port, welcome: Welcome) -> Host:
-    """The host of a real node."""
-    return ObjectHost(app, port, welcome)
 
 
 class Prepared(NamedTuple):

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sojourn.control import (
     BoundaryReached,
@@ -39,7 +39,10 @@ from sojourn.workers.ipc import Connection
 from sojourn.workers.logs import write_log_line
 from sojourn.workers.process import WorkerProcess, end_process
 from sojourn.workers.program import ProgramReference
-from sojourn.workers.worker import STACK_SIGNAL, HostFactory, object_host, prepare_worker, run_worker
+from sojourn.workers.worker_start import STACK_SIGNAL, object_host, prepare_worker, run_worker
+
+if TYPE_CHECKING:
+    from sojourn.workers.worker import HostFactory
 
 __all__ = ["RunEvents", "WorkerPlan", "WorkerRun", "describe_exit"]
 
