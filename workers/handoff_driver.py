@@ -7,6 +7,7 @@ not know which side it drives; every rule of order and recovery is the machine's
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -80,7 +81,7 @@ class HandoffDriver(Generic[MachineT]):
             return
         for effect in steps:
             self._steps[type(effect)](effect)
-        if machine.phase != phase:
+        if machine.phase != phase and self._node.logger.isEnabledFor(logging.DEBUG):
             self._log(Log("relocation_phase", "debug", {"phase": str(machine.phase)}))
         self._stepped()
         self._arm()

@@ -60,9 +60,8 @@ class Intake:
             return "the request carries no deadline"
         if not node.admission_open():
             return "this node's lease is not confirmed"
-        descriptor = node.descriptor()
         if not node.takes_new_objects:
-            return f"this node is {descriptor.state.value}"
+            return f"this node is {node.state.value}"
         if command.application_version != node.application_version:
             return (
                 f"this node runs application version {node.application_version}, "

@@ -10,7 +10,6 @@ import pytest
 import sojourn as sj
 from sojourn import frames
 from sojourn.control import Created, CreateObject, Opened, OpenObject, Stop, Stopped, encode_error
-from sojourn.frames import ADMISSION_PACKET
 from sojourn.ids import NodeRun, ObjectKind
 from sojourn.spots.cell import Phase
 from sojourn.workers.admission import admission_frame, read_admission
