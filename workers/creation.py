@@ -58,6 +58,8 @@ class Creation:
 
     async def wait_ready(self, ready: Callable[[], bool]) -> bool:
         """Wait until `ready()`, asked whenever a worker came, for `WORKER_WAIT_S`. False: it did not come."""
+        if ready():
+            return True
         try:
             async with asyncio.timeout(WORKER_WAIT_S):
                 while not ready():
