@@ -117,3 +117,50 @@ class Member(sj.Actor, Written):
     @sj.request
     async def history(self) -> list[str]:
         return self.lines
+
+
+class Guests:
+    """What Spots with members and the members do: write lines into one file, in the order of running."""
+
+    lines: list[str]
+
+    def _enter(self, name: str, book: str, text: str) -> int:
+        self.lines.append(text)
+        trace(book, f"ran {name} {text}")
+        return len(self.lines)
+
+
+@app.spot
+class Hall(sj.UserSpot, Guests):
+    """A Spot that shares one turn with its members."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @sj.request
+    async def add(self, book: str, text: str) -> int:
+        return self._enter("hall", book, text)
+
+
+@app.spot(mode="PerActor", policy="recreate")
+class Arena(sj.UserSpot, Guests):
+    """A Spot whose members take turns of their own."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @sj.request
+    async def add(self, book: str, text: str) -> int:
+        return self._enter("arena", book, text)
+
+
+@app.actor
+class Guest(sj.Actor, Guests):
+    """A member of either."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @sj.request
+    async def add(self, book: str, text: str) -> int:
+        return self._enter(self.id.partition("-")[0], book, text)

@@ -227,7 +227,7 @@ class HandSource:
         peer: Peer,
         node: LocalNode,
         taken: Taken,
-        saved: Iterable[bytes] = (),
+        saved: Iterable[bytes | SavedWork] = (),
         *,
         version: str | None = None,
         chunk_octets: int = 256 * 1024,
@@ -244,7 +244,10 @@ class HandSource:
             peer.run,
             taken.row.version if version is None else version,
         )
-        work = tuple(SavedWork(1, order, record) for order, record in enumerate(saved, 1))
+        work = tuple(
+            each if isinstance(each, SavedWork) else SavedWork(1, order, each)
+            for order, each in enumerate(saved, 1)
+        )
         envelope = msgspec.structs.replace(
             taken.envelope, relocation=RelocationId(*self.relocation), saved_work=work
         )
@@ -345,7 +348,7 @@ class HandSource:
 
 
 async def source(
-    peer: Peer, node: LocalNode, taken: Taken, saved: Iterable[bytes] = (), **more: Any
+    peer: Peer, node: LocalNode, taken: Taken, saved: Iterable[bytes | SavedWork] = (), **more: Any
 ) -> HandSource:
     """A move of an object that the peer owns to a real node, ready to be played."""
     return await HandSource(peer, node, taken, saved, **more).begin()

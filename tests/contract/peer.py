@@ -136,6 +136,7 @@ class Peer:
             types=(
                 TypeSupport(ObjectKind.INSTANCE_SPOT, "Ledger", "preserve"),
                 TypeSupport(ObjectKind.ACTOR, "Member", "preserve"),
+                TypeSupport(ObjectKind.USER_SPOT, "Hall", "preserve"),
             ),
             state=HostState.SERVING,
             weight=0,

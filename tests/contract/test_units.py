@@ -1,0 +1,214 @@
+"""CT-01 for User Spots: a Spot with members moves as one unit, or each of them as one of its own (R3.2, R3.3).
+
+The units are made by hand: the peer owns a Spot and its members, and gives them to a real node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sojourn.ids import ObjectKey, ObjectKind, actor_key, spot_key
+from sojourn.ownership import VersionedRow, create_object, move_unit, rewrite_object
+from sojourn.rows import AuthorityRow, MarkOutcome, Membership, Owner
+from sojourn.wire import (
+    ActorIdentity,
+    ApplicationState,
+    Envelope,
+    RelocationFailed,
+    RelocationId,
+    SavedWork,
+    UserSpotIdentity,
+)
+from sojourn.workers.local_node import LocalNode
+
+from tests.contract.hands import HandSource, HandTarget, Taken, move_to, source
+from tests.contract.peer import Peer
+from tests.contract.stand import Stand, fresh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+OPTIONS = {"relocation_cutover_wait_ms": 4_000}
+NAMES = ("ann", "bob")
+
+
+class Party:
+    """A Spot and its members, all owned by the peer."""
+
+    def __init__(self, peer: Peer, stable_type: str) -> None:
+        self.peer = peer
+        self.stable_type = stable_type
+        self.spot = spot_key(fresh("spot"))
+        self.ann, self.bob = (actor_key(fresh(name)) for name in NAMES)
+        self.book = fresh("book")
+
+    @property
+    def keys(self) -> tuple[ObjectKey, ...]:
+        """Everybody, in the order of their authority keys."""
+        return (self.ann, self.bob, self.spot)
+
+    async def made(self) -> Party:
+        """Write the rows."""
+        members = [self._row(key) for key in (self.ann, self.bob)]
+        spot = self._row(self.spot)
+        await self.peer.write(create_object(spot) + create_object(members[0]) + create_object(members[1]))
+        for key in self.keys:
+            self.peer.generations[key] = 1
+        return self
+
+    def _row(self, key: ObjectKey) -> AuthorityRow:
+        owner, spot_id = self.peer.owner, self.spot[1:].decode()
+        if key == self.spot:
+            return AuthorityRow(
+                kind=ObjectKind.USER_SPOT,
+                object_id=spot_id,
+                stable_type=self.stable_type,
+                object_generation=1,
+                owner_generation=1,
+                owner=owner,
+                members=tuple(member[1:].decode() for member in (self.ann, self.bob)),
+            )
+        return AuthorityRow(
+            kind=ObjectKind.ACTOR,
+            object_id=key[1:].decode(),
+            stable_type="Guest",
+            object_generation=1,
+            owner_generation=1,
+            owner=owner,
+            membership=Membership(ObjectKind.USER_SPOT, spot_id, 1),
+        )
+
+    async def rows(self) -> dict[ObjectKey, VersionedRow]:
+        """What stands in the store."""
+        found = {key: await self.peer.stand.row(key) for key in self.keys}
+        return {key: row for key, row in found.items() if row is not None}
+
+    async def handed(self, key: ObjectKey, participants: int) -> Taken:
+        """What a move of this object starts from: no state, no timers."""
+        row = await self.peer.stand.row(key)
+        assert row is not None
+        name = key[1:].decode()
+        identity: Any = UserSpotIdentity(name, 1, 1) if key == self.spot else ActorIdentity(name, 1, 1)
+        states = tuple(ApplicationState(number, None) for number in range(1, participants + 1))
+        return Taken(key, row, Envelope(RelocationId(1, 1), identity, 1, states))
+
+    def message(self, key: ObjectKey, text: str) -> bytes:
+        """A request to one of them that is already under way."""
+        return self.peer.saved(key, "add", self.book, text, route=self.peer.new_route())
+
+    async def give(self, node: LocalNode) -> HandSource:
+        """Move the whole unit to a node."""
+        move = await source(self.peer, node, await self.handed(self.spot, 3))
+        await move.give()
+        return move
+
+
+async def owners(party: Party) -> set[tuple[bytes, int]]:
+    """Owner and owner generation of every row."""
+    return {(each.row.owner.rid, each.row.owner_generation) for each in (await party.rows()).values()}
+
+
+async def test_ct_01_spot_wide_spot_and_members_change_owner_in_one_write(stand: Stand, peer: Peer) -> None:
+    """R3.3, B6.5: also when a member's row was rewritten behind the target's back. One order for all (B1.6)."""
+    party = await Party(peer, "Hall").made()
+    ann, bob, spot = party.keys
+    saved = [
+        SavedWork(1, 2, party.message(ann, "2")),
+        SavedWork(2, 1, party.message(bob, "1")),
+        SavedWork(2, 4, party.message(bob, "4")),
+        SavedWork(3, 3, party.message(spot, "3")),
+    ]
+    move = await source(peer, stand.a, await party.handed(spot, 3), saved)
+    await move.ready()
+    direct = peer.submit(stand.a, bob, "add", party.book, "8")
+    move.relay(party.message(spot, "5"), party.message(ann, "6"), party.message(spot, "7"))
+    await peer.settle(stand.a)
+    before = await party.rows()
+    assert {each.row.owner for each in before.values()} == {peer.owner}
+    await peer.write(rewrite_object(before[bob], before[bob].row))  # B6.5: only another row changed
+    move.cutover()
+    await move.committed()
+    after = await party.rows()
+    assert {(each.row.owner.rid, each.row.owner_generation) for each in after.values()} == {
+        (stand.a.rid.encode(), 2)
+    }
+    assert {each.row.relocation for each in after.values()} == {after[spot].row.relocation}
+    assert after[ann].row.membership == before[ann].row.membership
+    assert after[spot].row.members == before[spot].row.members
+    assert (await peer.answer(direct)).value == 3
+    assert stand.ran(party.book) == [
+        "bob 1", "ann 2", "hall 3", "bob 4", "hall 5", "ann 6", "hall 7", "bob 8"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", ["spot", "member"])
+async def test_a_node_gives_a_unit_on_whole_whoever_of_it_is_asked_for(
+    stand: Stand, peer: Peer, asked: str
+) -> None:
+    party = await Party(peer, "Hall").made()
+    await party.give(stand.a)
+    for key in party.keys:
+        assert await peer.ask(stand.a, key, "add", party.book, "there") == 1
+    arguments = {"key": party.spot if asked == "spot" else party.ann, "to": stand.b.rid, "deadline_s": 10.0}
+    result = await stand.a.call("relocate", arguments, timeout_s=30.0)
+    assert result["outcome"] == "moved", result
+    assert await owners(party) == {(stand.b.rid.encode(), 3)}
+    for key in party.keys:  # followed from the old owner, with the state that moved
+        assert await peer.ask(stand.a, key, "add", party.book, "on") == 2
+    assert await peer.ask(stand.b, party.bob, "add", party.book, "direct") == 3
+
+
+async def test_a_source_fences_every_row_of_a_unit(stand: Stand, peer: Peer) -> None:
+    """B6.7: the target never answers; the unit serves on where it was."""
+    party = await Party(peer, "Hall").made()
+    await party.give(stand.a)
+    target = HandTarget(peer, stand.a, party.spot)
+    moving = move_to(peer, stand.a, party.spot, deadline_s=3.0)
+    prepare = await target.prepared()
+    assert prepare.object == UserSpotIdentity(party.spot[1:].decode(), 1, 2)
+    waiting = peer.submit(stand.a, party.ann, "add", party.book, "held")
+    assert (await moving)["outcome"] == "failed"
+    rows = await party.rows()
+    assert await owners(party) == {(stand.a.rid.encode(), 2)}
+    marks = {each.row.relocation for each in rows.values()}
+    assert len(marks) == 1
+    mark = marks.pop()
+    assert mark is not None
+    assert mark.outcome is MarkOutcome.FENCED
+    assert (await peer.answer(waiting)).value == 1
+
+
+async def test_a_restore_request_is_refused_when_a_member_is_elsewhere(stand: Stand, peer: Peer) -> None:
+    """R4.5.1 does not hold for the unit: an explicit failure, nothing of it is left."""
+    party = await Party(peer, "Hall").made()
+    found = (await party.rows())[party.bob]
+    other = await stand.descriptor(stand.b)
+    elsewhere = Owner(other.rid, other.generation, other.owner_id, other.lease_generation)
+    await peer.write(move_unit([found], elsewhere, (7, 7)))
+    move = await source(peer, stand.a, await party.handed(party.spot, 3))
+    move.offer()
+    answer = await move.replied()
+    assert isinstance(answer, RelocationFailed)
+    assert int(answer.failure_code) == 33
+
+
+async def test_ct_01_per_actor_authority_and_members_are_units_of_their_own(stand: Stand, peer: Peer) -> None:
+    """R3.2: each by the same flow, and each in the Spot it was in (section 8)."""
+    party = await Party(peer, "Arena").made()
+    ann, bob, spot = party.keys
+    before = await party.rows()
+    shell = await source(peer, stand.a, await party.handed(spot, 1), [party.message(spot, "1")])
+    await shell.give(party.message(spot, "2"))
+    rows = await party.rows()
+    assert rows[spot].row.owner.rid == stand.a.rid.encode()
+    assert (rows[ann], rows[bob]) == (before[ann], before[bob])
+    member = await source(peer, stand.b, await party.handed(ann, 1))
+    await member.give(party.message(ann, "3"))
+    rows = await party.rows()
+    assert rows[ann].row.owner.rid == stand.b.rid.encode()
+    assert rows[ann].row.membership == before[ann].row.membership
+    assert rows[bob] == before[bob]
+    async with asyncio.timeout(10):
+        assert await peer.ask(stand.a, spot, "add", party.book, "4") == 3
+        assert await peer.ask(stand.b, ann, "add", party.book, "5") == 2
+    assert sorted(stand.ran(party.book)) == ["ann 3", "ann 5", "arena 1", "arena 2", "arena 4"]
