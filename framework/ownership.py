@@ -92,15 +92,16 @@ def create_object(row: AuthorityRow, previous: VersionedRow | None = None) -> St
         raise InvalidOperation(
             f"{describe_key(row.key)}: a new incarnation starts live at owner generation 1"
         )
-    put = Put(row.row_key, encode_authority(row))
+    key = row.row_key
+    put = Put(key, encode_authority(row))
     if previous is None:
-        return StoreWrite([IfMissing(row.row_key)], [put])
+        return StoreWrite([IfMissing(key)], [put])
     if row.object_generation <= previous.row.object_generation or row.key != previous.row.key:
         raise InvalidOperation(
             f"{describe_key(row.key)}: ObjectGeneration {row.object_generation} does not follow "
             f"{previous.row.object_generation} of {describe_key(previous.row.key)}"
         )
-    write = StoreWrite([IfVersion(row.row_key, previous.version)], [put])
+    write = StoreWrite([IfVersion(key, previous.version)], [put])
     if previous.row.state is RowState.LIVE:
         former = previous.row.owner
         write.conditions.append(IfMissing(lease_row_key(former.owner_id, former.lease_generation)))
@@ -162,8 +163,9 @@ def move_unit(
         if row.state is not RowState.LIVE:
             raise DataLost(f"{describe_key(row.key)} is lost and cannot move")
         after = moved_row(row, owner, relocation, changes.get(row.object_id))
-        write.conditions.append(IfVersion(row.row_key, version))
-        write.mutations.append(Put(row.row_key, encode_authority(after)))
+        key = row.row_key
+        write.conditions.append(IfVersion(key, version))
+        write.mutations.append(Put(key, encode_authority(after)))
     return write
 
 
@@ -174,8 +176,9 @@ def fence_unit(unit: Sequence[VersionedRow], relocation: RelocationId) -> StoreW
     write = StoreWrite([], [])
     for row, version in unit:
         fenced = msgspec.structs.replace(row, relocation=mark)
-        write.conditions.append(IfVersion(row.row_key, version))
-        write.mutations.append(Put(row.row_key, encode_authority(fenced)))
+        key = row.row_key
+        write.conditions.append(IfVersion(key, version))
+        write.mutations.append(Put(key, encode_authority(fenced)))
     return write
 
 
@@ -184,8 +187,9 @@ def mark_lost(unit: Sequence[VersionedRow]) -> StoreWrite:
     write = StoreWrite([], [])
     for row, version in unit:
         lost = msgspec.structs.replace(row, state=RowState.LOST)
-        write.conditions.append(IfVersion(row.row_key, version))
-        write.mutations.append(Put(row.row_key, encode_authority(lost)))
+        key = row.row_key
+        write.conditions.append(IfVersion(key, version))
+        write.mutations.append(Put(key, encode_authority(lost)))
     return write
 
 

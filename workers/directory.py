@@ -172,7 +172,7 @@ class Directory:
                 unknown.add(generation)
                 continue
             if isinstance(result, Applied):
-                return CreatedRow(generation, 1, result.versions[row.row_key])
+                return CreatedRow(generation, 1, result.versions[authority_row_key(key)])
             if previous is None:
                 continue
             again = await self.read(key)
