@@ -16,6 +16,7 @@ __all__ = [
     "Condition",
     "Conflict",
     "Delete",
+    "DeleteBlob",
     "Found",
     "IfMissing",
     "IfVersion",
@@ -23,6 +24,7 @@ __all__ = [
     "Missing",
     "Mutation",
     "Put",
+    "PutBlob",
     "ReadResult",
     "ScanPage",
     "StoreRow",
@@ -95,7 +97,25 @@ class Delete:
     key: str
 
 
-Mutation: TypeAlias = Put | Delete
+@dataclass(frozen=True, slots=True)
+class PutBlob:
+    """Store a blob of the Relocation Store in the same write (B7.1). The reference is the writer's own: what
+    stands under it is replaced."""
+
+    key: str
+    value: bytes
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBlob:
+    """Remove a blob of the Relocation Store in the same write; removing a missing one is no error."""
+
+    key: str
+
+
+Mutation: TypeAlias = Put | Delete | PutBlob | DeleteBlob
+"""Rows and blobs have keys of their own: one text may name both. Blobs are under no condition."""
 
 
 class StoreWrite(NamedTuple):

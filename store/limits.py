@@ -7,7 +7,7 @@ provider.
 from __future__ import annotations
 
 from sojourn.errors import InvalidOperation, NotConfigured
-from sojourn.location import Condition, Mutation, Put, StoreUnavailable
+from sojourn.location import Condition, DeleteBlob, Mutation, Put, PutBlob, StoreUnavailable
 
 __all__ = [
     "KEYS_MAX",
@@ -55,18 +55,19 @@ def check_ttl(ttl_ms: int | None) -> None:
 def check_write(conditions: list[Condition], mutations: list[Mutation]) -> None:
     """Refuse a write that no provider could carry out as one."""
     written: set[str] = set()
+    blobs: set[str] = set()
     total = 0
     for mutation in mutations:
         total += len(check_key(mutation.key))
-        if isinstance(mutation, Put):
+        if isinstance(mutation, Put | PutBlob):
             check_ttl(mutation.ttl_ms)
             total += len(mutation.value)
-        written.add(mutation.key)
-    if len(written) != len(mutations):
+        (blobs if isinstance(mutation, PutBlob | DeleteBlob) else written).add(mutation.key)
+    if len(written) + len(blobs) != len(mutations):
         raise InvalidOperation("a key stands in two mutations of one write: which one counts is not defined")
     for condition in conditions:
         total += len(check_key(condition.key))
-    keys = len(written.union([condition.key for condition in conditions]))
+    keys = len(written.union([condition.key for condition in conditions])) + len(blobs)
     if keys > KEYS_MAX or len(conditions) > 2 * KEYS_MAX:
         raise InvalidOperation(f"one write may touch {KEYS_MAX} keys, not {keys}: split it")
     if total > WRITE_BYTES_MAX:

@@ -14,11 +14,13 @@ from sojourn.location import (
     Applied,
     Condition,
     Conflict,
+    DeleteBlob,
     Found,
     IfVersion,
     Missing,
     Mutation,
     Put,
+    PutBlob,
     ReadResult,
     ScanPage,
     StoreRow,
@@ -95,6 +97,10 @@ class MemoryLocationStore:
                 expires_ms = None if mutation.ttl_ms is None else now_ms + mutation.ttl_ms
                 shared.rows[mutation.key] = _Row(bytes(mutation.value), version, expires_ms)
                 versions[mutation.key] = version
+            elif isinstance(mutation, PutBlob):
+                shared.blobs[mutation.key] = _Row(bytes(mutation.value), "", now_ms + mutation.ttl_ms)
+            elif isinstance(mutation, DeleteBlob):
+                shared.blobs.pop(mutation.key, None)
             else:
                 shared.rows.pop(mutation.key, None)
         return Applied(versions)

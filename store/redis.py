@@ -15,11 +15,14 @@ from sojourn.location import (
     Applied,
     Condition,
     Conflict,
+    Delete,
+    DeleteBlob,
     Found,
     IfVersion,
     Missing,
     Mutation,
     Put,
+    PutBlob,
     ReadResult,
     ScanPage,
     StoreRow,
@@ -56,6 +59,7 @@ class RedisLocationStore(_RedisStore):
     def __init__(self, url: str, namespace: str, *, timeout_ms: int = 5_000) -> None:
         super().__init__(url, namespace, timeout_ms=timeout_ms)
         self._rows = self._tag + b"row:"
+        self._blobs = self._tag + b"blob:"
         self._index = self._tag + b"index"
         self._version = self._tag + b"version"
 
@@ -73,8 +77,16 @@ class RedisLocationStore(_RedisStore):
         check_write(conditions, mutations)
         keys = [self._version, self._index]
         numbers: dict[str, bytes] = {}
+        arguments_of_blobs: list[bytes] = []
         for item in (*conditions, *mutations):
-            if item.key not in numbers:
+            if isinstance(item, PutBlob | DeleteBlob):
+                keys.append(self._blobs + check_key(item.key))
+                arguments_of_blobs += (
+                    b"%d" % len(keys),
+                    b"b%d" % item.ttl_ms if isinstance(item, PutBlob) else b"d",
+                    item.value if isinstance(item, PutBlob) else b"",
+                )
+            elif item.key not in numbers:
                 keys.append(self._rows + check_key(item.key))
                 numbers[item.key] = b"%d" % len(keys)
         arguments = [b"%d" % len(self._rows), b"%d" % len(conditions)]
@@ -84,8 +96,9 @@ class RedisLocationStore(_RedisStore):
         for mutation in mutations:
             if isinstance(mutation, Put):
                 arguments += (numbers[mutation.key], b"%d" % (mutation.ttl_ms or 0), mutation.value)
-            else:
+            elif isinstance(mutation, Delete):
                 arguments += (numbers[mutation.key], b"x", b"")
+        arguments += arguments_of_blobs
         done, detail = await self._lanes.run(self._write_script, keys, arguments, writes=True)
         if not done:
             return Conflict(conditions[detail - 1].key)

@@ -15,11 +15,14 @@ from sojourn.location import (
     Applied,
     Condition,
     Conflict,
+    Delete,
+    DeleteBlob,
     Found,
     IfVersion,
     Missing,
     Mutation,
     Put,
+    PutBlob,
     ReadResult,
     ScanPage,
     StoreRow,
@@ -56,6 +59,9 @@ _SCAN = (
     "SELECT key, value, version FROM location WHERE key > ? AND key < ? "
     "AND (expires_ms IS NULL OR expires_ms > ?) ORDER BY key LIMIT ?"
 )
+
+_PUT_BLOB = "INSERT OR REPLACE INTO blob VALUES (?, ?, ?)"
+_DELETE_BLOB = "DELETE FROM blob WHERE key = ?"
 
 
 class _SqliteStore:
@@ -140,7 +146,11 @@ class SqliteLocationStore(_SqliteStore):
             for condition in conditions
         ]
         puts = [(self._key(item.key), item.value, item.ttl_ms) for item in mutations if isinstance(item, Put)]
-        deletes = [(self._key(item.key),) for item in mutations if not isinstance(item, Put)]
+        deletes = [(self._key(item.key),) for item in mutations if isinstance(item, Delete)]
+        blobs = [
+            (self._key(item.key), item.value, item.ttl_ms) for item in mutations if isinstance(item, PutBlob)
+        ]
+        ended = [(self._key(item.key),) for item in mutations if isinstance(item, DeleteBlob)]
         self._writes += 1
         version = f"{self._writer}-{self._writes}"
         applied = Applied({item.key: version for item in mutations if isinstance(item, Put)})
@@ -157,6 +167,10 @@ class SqliteLocationStore(_SqliteStore):
                 connection.executemany(_PUT, rows)
             if deletes:
                 connection.executemany("DELETE FROM location WHERE key = ?", deletes)
+            if ended:
+                connection.executemany(_DELETE_BLOB, ended)
+            if blobs:
+                connection.executemany(_PUT_BLOB, [(key, blob, now_ms + ttl) for key, blob, ttl in blobs])
             self._clean(connection, now_ms)
             return applied
 
@@ -196,7 +210,7 @@ class SqliteRelocationStore(_SqliteStore):
             ).fetchone()
             if found is not None:
                 return bool(found[0] == blob)
-            connection.execute("INSERT OR REPLACE INTO blob VALUES (?, ?, ?)", (key, blob, now_ms + ttl_ms))
+            connection.execute(_PUT_BLOB, (key, blob, now_ms + ttl_ms))
             self._clean(connection, now_ms)
             return True
 
@@ -233,6 +247,6 @@ class SqliteRelocationStore(_SqliteStore):
         key = self._key(reference)
 
         def work(connection: sqlite3.Connection, now_ms: int) -> None:
-            connection.execute("DELETE FROM blob WHERE key = ?", (key,))
+            connection.execute(_DELETE_BLOB, (key,))
 
         await self._thread.run(work, writes=True)

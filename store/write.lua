@@ -1,7 +1,8 @@
 -- One conditional write, all or nothing (B6.1).
--- KEYS: version counter, index, then every row key once. Row: 16 digits version, 16 digits expiry in ms (0 = never), value.
+-- KEYS: version counter, index, then every row key and blob key once. Row: 16 digits version, 16 digits expiry in ms (0 = never), value.
 -- ARGV: length of the row prefix, number of conditions, per condition {key number, version or ''},
---       then per mutation {key number, ttl in ms or '0' (none) or 'x' (delete), value}.
+--       then per mutation {key number, ttl in ms or '0' (none) or 'x' (delete), value};
+--       of a blob 'b' + ttl in ms, or 'd' (delete), in place of the ttl.
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
@@ -32,6 +33,10 @@ while at <= #ARGV do
   if ttl == 'x' then
     redis.call('DEL', key)
     redis.call('ZREM', KEYS[2], string.sub(key, cut))
+  elseif ttl == 'd' then
+    redis.call('DEL', key)
+  elseif string.byte(ttl) == 98 then
+    redis.call('SET', key, ARGV[at + 2], 'PX', string.sub(ttl, 2))
   elseif ttl == '0' then
     redis.call('SET', key, version_text .. '0000000000000000' .. ARGV[at + 2])
     redis.call('ZADD', KEYS[2], 0, string.sub(key, cut))

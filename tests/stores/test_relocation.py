@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 from sojourn.blobs import RelocationStore
 from sojourn.errors import InvalidOperation
-from sojourn.location import StoreUnavailable
+from sojourn.location import (
+    Applied,
+    Conflict,
+    DeleteBlob,
+    Found,
+    IfMissing,
+    Put,
+    PutBlob,
+    StoreRow,
+    StoreUnavailable,
+)
 
 from tests.stores.providers import Provider
 
@@ -81,3 +91,47 @@ async def test_rows_and_blobs_do_not_meet(blobs: RelocationStore, provider: Prov
     await blobs.put("key", b"blob")
     assert (await store.scan("")).rows == ()
     await store.close()
+
+
+async def test_blobs_change_with_rows_in_one_write(blobs: RelocationStore, provider: Provider) -> None:
+    """A cold activation stores its first message with the row (B7.1)."""
+    store = provider.location()
+    try:
+        done = await store.write(
+            [IfMissing("row")],
+            [Put("row", b"1"), PutBlob("blob", b"first", 60_000), PutBlob("row", b"x", 60_000)],
+        )
+        assert isinstance(done, Applied)
+        assert list(done.versions) == ["row"]
+        assert await blobs.read("blob") == b"first"
+        assert await blobs.read("row") == b"x", "a blob and a row of one name are two things"
+        conflict = await store.write(
+            [IfMissing("row")], [PutBlob("blob", b"second", 60_000), DeleteBlob("row")]
+        )
+        assert isinstance(conflict, Conflict)
+        assert await blobs.read("blob") == b"first"
+        assert await blobs.read("row") == b"x"
+        await store.write([], [DeleteBlob("row"), PutBlob("blob", b"second", 60_000), DeleteBlob("missing")])
+        assert await blobs.read("row") is None
+        assert await blobs.read("blob") == b"second", "the writer's own reference"
+        found = await store.read("row")
+        assert isinstance(found, Found)
+        assert found.value == b"1"
+        assert (await store.scan("")).rows == (StoreRow("row", b"1", found.version),)
+    finally:
+        await store.close()
+
+
+async def test_a_blob_of_a_write_ends_with_its_retention(blobs: RelocationStore, provider: Provider) -> None:
+    store = provider.location()
+    try:
+        await store.write([], [PutBlob("short", b"x", 30), PutBlob("long", b"x", 60_000)])
+        await provider.pass_time(50)
+        assert await blobs.read("short") is None
+        assert await blobs.read("long") == b"x"
+        with pytest.raises(InvalidOperation):
+            await store.write([], [PutBlob("two", b"x", 30), DeleteBlob("two")])
+        with pytest.raises(InvalidOperation):
+            await store.write([], [PutBlob("none", b"x", 0)])
+    finally:
+        await store.close()
