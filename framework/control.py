@@ -25,6 +25,7 @@ __all__ = [
     "DropObject",
     "ErrorBody",
     "Figures",
+    "FirstHandled",
     "ForgetRequest",
     "Grant",
     "LogLine",
@@ -37,6 +38,7 @@ __all__ = [
     "RequestsLost",
     "Restore",
     "Restored",
+    "SavedRequest",
     "Seal",
     "SealRefused",
     "Stop",
@@ -337,12 +339,25 @@ class SealRefused(_Control):
     error: ErrorBody
 
 
+class SavedRequest(msgspec.Struct, frozen=True, array_like=True):
+    """A request in the queue of a restored unit: which of its objects it is for, who asked, and its order."""
+
+    key: bytes
+    rid: bytes
+    generation: int
+    reply_route: int
+    operation_high: int
+    operation_low: int
+    order: int
+
+
 class Restored(_Control):
-    """Outcome of `Restore`."""
+    """Outcome of `Restore`, with the requests that came in the queue."""
 
     call: int
     handoff: int
     error: ErrorBody | None = None
+    requests: list[SavedRequest] = []
 
 
 class Figures(_Control):
@@ -357,6 +372,14 @@ class ObjectGone(_Control):
 
     key: bytes
     reason: str
+
+
+class FirstHandled(_Control):
+    """The handler of a message with `FLAG_FIRST` has ended, well or not: its stored record can go (B7.1)."""
+
+    key: bytes
+    operation_high: int
+    operation_low: int
 
 
 class ForgetRequest(_Control):
@@ -421,6 +444,7 @@ Control: TypeAlias = (
     | Restored
     | Figures
     | ObjectGone
+    | FirstHandled
     | ForgetRequest
     | CallNode
     | LogLine

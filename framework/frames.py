@@ -27,6 +27,7 @@ __all__ = [
     "FLAG_ACTIVATE",
     "FLAG_COMPLETE",
     "FLAG_ERROR",
+    "FLAG_FIRST",
     "FLAG_FOLLOW",
     "FLAG_INTENT",
     "FLAG_LOOP",
@@ -82,6 +83,10 @@ FLAG_FOLLOW = 0x20
 FLAG_LOOP = 0x40
 """A worker's own loop record: it comes back to that worker behind everything the worker sent to the object by
 way of its supervisor, and tells it that it may use the short way from mailbox to mailbox. Never handled."""
+
+FLAG_FIRST = 0x80
+"""From a supervisor to its worker only: the Relocation Store keeps this message until its handler has ended, and the
+worker tells when (B7.1)."""
 
 FLAG_ERROR = 0x01
 """In a reply: the result bytes are an error (`sojourn.control.ErrorBody`)."""

@@ -26,6 +26,7 @@ __all__ = [
     "Ping",
     "Pong",
     "RequestsLost",
+    "RequestsTaken",
     "RouteNotice",
     "SealRefused",
     "Withdrawn",
@@ -96,6 +97,14 @@ class RequestsLost(_MeshControl):
 
     requests: list[tuple[int, int]]
     error: ErrorBody
+
+
+class RequestsTaken(_MeshControl):
+    """The sender of this message opened an object that moved to it together with requests of the receiver:
+    `(reply_route, operation_high, operation_low)` of each. Their ends come from there (B7.1)."""
+
+    key: bytes
+    requests: list[tuple[int, int, int]]
 
 
 class MarkerTaken(_MeshControl):
@@ -174,6 +183,7 @@ MeshControl: TypeAlias = (
     | Call
     | CallResult
     | RequestsLost
+    | RequestsTaken
     | MarkerTaken
     | MarkerRefused
     | Withdrawn

@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from sojourn.control import Restore
+from sojourn.control import Restore, SavedRequest
 from sojourn.errors import InvalidOperation, ProtocolError
 from sojourn.frames import FLAG_COMPLETE, FLAG_REQUEST, RecordHeader
 from sojourn.ids import ObjectKind, describe_key, key_id
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sojourn.spots.cell import Cell
     from sojourn.spots.turns import Job
 
-__all__ = ["CapturedObject", "capture", "restore"]
+__all__ = ["CapturedObject", "capture", "restore", "saved_requests"]
 
 _LENGTH = struct.Struct(">I")
 _LARGE_MIN = 1 << 16
@@ -364,4 +364,26 @@ def _saved_call(cell: Cell, record: bytes) -> RecordCall:
         b"",
         0,
     )
-    return RecordCall(cell, header, record, credited=False)
+    call = RecordCall(cell, header, record, credited=False)
+    call.fields = fields
+    return call
+
+
+def saved_requests(cell: Cell) -> list[SavedRequest]:
+    """The requests in the queue of a unit just restored, in order."""
+    found: list[SavedRequest] = []
+    for order, job in enumerate(cell.queue or (), 1):
+        if isinstance(job, RecordCall) and job.header.reply_route and job.fields is not None:
+            header, fields = job.header, job.fields
+            found.append(
+                SavedRequest(
+                    header.key,
+                    fields.source_rid,
+                    fields.source_node_generation,
+                    header.reply_route,
+                    header.operation_high,
+                    header.operation_low,
+                    order,
+                )
+            )
+    return found

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from sojourn.control import FirstHandled
 from sojourn.errors import DeadlineExceeded, InvalidOperation, ProtocolError, Rejected, SojournError
-from sojourn.frames import ADMISSION_PACKET
+from sojourn.frames import ADMISSION_PACKET, FLAG_FIRST
 from sojourn.ids import describe_key
 from sojourn.spots.answers import answer, answer_error
 from sojourn.spots.failures import failure_of
@@ -198,6 +199,7 @@ class RecordCall(Job):
     def succeed(self, value: Any) -> None:
         """Send the reply of a request."""
         if not self.header.reply_route:
+            self.told_first()
             return
         assert self.handler is not None
         assert self.fields is not None
@@ -227,8 +229,17 @@ class RecordCall(Job):
         cell.host.handler_failed(cell, self.name, error, logged=not self.header.reply_route)
         self.answer_error(typed)
 
+    def told_first(self) -> None:
+        """Of a message that is kept until its handler has ended: it has, or there will be none (B7.1)."""
+        header = self.header
+        if header.flags & FLAG_FIRST:
+            self.cell.host.port.submit_control(
+                FirstHandled(header.key, header.operation_high, header.operation_low)
+            )
+
     def answer_error(self, error: SojournError) -> None:
         """End the message with a typed error, if someone waits for its reply."""
+        self.told_first()
         answer_error(self.cell.host.port, self.header, self.body, error, self.fields)
 
 

@@ -7,7 +7,7 @@ move happens elsewhere; here an object only stops, is encoded, is decoded, and g
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sojourn.control import (
@@ -17,6 +17,7 @@ from sojourn.control import (
     ErrorBody,
     Restore,
     Restored,
+    SavedRequest,
     Seal,
     SealRefused,
     UnitMember,
@@ -24,7 +25,7 @@ from sojourn.control import (
 )
 from sojourn.errors import DeadlineExceeded, InvalidOperation, NotFound, ProtocolError, SojournError
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
-from sojourn.spots.capture import CapturedObject, capture, restore
+from sojourn.spots.capture import CapturedObject, capture, restore, saved_requests
 from sojourn.spots.cell import Cell, Phase
 from sojourn.spots.failures import failure_of
 from sojourn.spots.groups import in_unit_order, join_turn
@@ -291,16 +292,17 @@ class Moving:
             return
         host.acceptance.remember(cell.queue or ())
         cell.phase = Phase.CLOSED
-        self._restored(message, None)
+        self._restored(message, None, saved_requests(cell))
 
     def _fail(self, cell: Cell, message: Restore, error: SojournError) -> None:
         self._host.making.abandon(cell, error)
         self._restored(message, error)
 
-    def _restored(self, message: Restore, error: SojournError | None) -> None:
-        self._host.port.submit_control(
-            Restored(message.call, message.handoff, None if error is None else ErrorBody.of(error))
-        )
+    def _restored(
+        self, message: Restore, error: SojournError | None, requests: Sequence[SavedRequest] = ()
+    ) -> None:
+        told = None if error is None else ErrorBody.of(error)
+        self._host.port.submit_control(Restored(message.call, message.handoff, told, list(requests)))
 
     def drop_assembly(self, key: ObjectKey) -> None:
         """Forget an arrival that will not be completed."""

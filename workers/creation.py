@@ -22,6 +22,7 @@ from sojourn.errors import (
 )
 from sojourn.frames import FLAG_INTENT, RecordHeader
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
+from sojourn.workers.cold import ColdActivation
 from sojourn.workers.debt import Debt
 from sojourn.workers.directory import CreatedRow, OwnedElsewhere
 from sojourn.workers.entry_spot import NodeEntrySpot, creation_failure
@@ -121,11 +122,13 @@ class Creation:
         """Find out what the object is, and act on it; a move to this node may have taken its place meanwhile."""
         node = self._node
         wanted = bool(header.flags & FLAG_INTENT)
+        cold: ColdActivation | None = None
         try:
             entry = self.registered(held.stable_type, held.kind) if wanted else None
             outcome: CreatedRow | OwnedElsewhere | None
             if entry is not None and node.takes_new_objects:
-                outcome = await self._create(held, entry)
+                cold = ColdActivation(node.cold, held)
+                outcome = await self._create(held, entry, cold)
             else:
                 found = await node.directory.owner_of(held.key)
                 again = wanted and (found is None or found.lost)
@@ -138,6 +141,8 @@ class Creation:
             return
         if isinstance(outcome, CreatedRow):
             assert entry is not None
+            assert cold is not None
+            cold.queue(held)
             await self._make(held, entry, outcome)
         elif outcome is None:
             name = describe_key(held.key)
@@ -150,16 +155,19 @@ class Creation:
     def _present(self, held: LocalObject) -> bool:
         return self._node.router.objects.get(held.key) is held
 
-    async def _create(self, held: LocalObject, entry: RegistryEntry) -> CreatedRow | OwnedElsewhere:
+    async def _create(
+        self, held: LocalObject, entry: RegistryEntry, cold: ColdActivation | None = None
+    ) -> CreatedRow | OwnedElsewhere:
         """Become the owner; a row that names this run although the object is not here is lost first (B6.8)."""
         directory = self._node.directory
-        outcome = await directory.create(held.key, entry)
+        beside = None if cold is None else cold.beside
+        outcome = await directory.create(held.key, entry, beside)
         if isinstance(outcome, OwnedElsewhere) and outcome.run == self._node.run and self._present(held):
             found = await directory.read(held.key)
             if found is None or found.row.owner == self._node.owner:
                 if found is not None and await directory.lose(found):
                     self._node.log("object_lost", "error", object_id=describe_key(held.key))
-                outcome = await directory.create(held.key, entry)
+                outcome = await directory.create(held.key, entry, beside)
         return outcome
 
     async def _elsewhere(self, held: LocalObject, header: RecordHeader) -> OwnedElsewhere:
@@ -187,6 +195,8 @@ class Creation:
             try:  # the row first: whoever asks next finds nothing that names this node
                 await node.directory.remove(held.key, row.version)
             finally:
+                held.object_generation = row.object_generation
+                node.cold.forget(held)
                 if self._present(held):
                     self._give_up(held, none_ready)
             return
@@ -221,10 +231,17 @@ class Creation:
             node.lanes[held.worker].deliver_ordered(node.pool.encode(DropObject(held.key, "")))
             held.place = Place.CREATING
             held.waiting = []
+        keep_first = held.cold is not None and not self._present(held)
         try:
+            if keep_first:  # its worker ended with a first message: a lost row leads to its record (B7.1)
+                found = await node.directory.read(held.key)
+                if found is not None and found.version == row.version:
+                    await node.directory.lose(found)
+                return
             await node.directory.remove(held.key, row.version)
         except SojournError as failure:
             node.log("row_left_behind", "warning", object_id=describe_key(held.key), error=str(failure))
+        node.cold.forget(held)
         if self._present(held):
             self._give_up(held, error)
 

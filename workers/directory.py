@@ -7,13 +7,21 @@ lost. Which write changes what is decided by `sojourn.ownership`; moves are writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from sojourn.control import RegistryEntry
 from sojourn.errors import Unavailable
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key, key_id
-from sojourn.location import Applied, Found, LocationStore, StoreUnavailable, StoreUnknown, StoreWrite
+from sojourn.location import (
+    Applied,
+    Found,
+    LocationStore,
+    Mutation,
+    StoreUnavailable,
+    StoreUnknown,
+    StoreWrite,
+)
 from sojourn.ownership import (
     GenerationSource,
     VersionedRow,
@@ -35,7 +43,9 @@ from sojourn.rows import (
 from sojourn.workers.lease_keeper import boot_ms
 from sojourn.workers.objects import route_fence
 
-__all__ = ["CreatedRow", "Directory", "OwnedElsewhere"]
+__all__ = ["Beside", "CreatedRow", "Directory", "OwnedElsewhere"]
+
+Beside = Callable[[VersionedRow | None, int], Awaitable[Sequence[Mutation]]]
 
 CREATE_ATTEMPTS = 8
 """How often a creation that keeps meeting other writers is tried again before it ends as Unavailable."""
@@ -145,11 +155,14 @@ class Directory:
         found = await self.read(key)
         return None if found is None else OwnedElsewhere.of(key, found.row)
 
-    async def create(self, key: ObjectKey, entry: RegistryEntry) -> CreatedRow | OwnedElsewhere:
+    async def create(
+        self, key: ObjectKey, entry: RegistryEntry, beside: Beside | None = None
+    ) -> CreatedRow | OwnedElsewhere:
         """Become the owner of an object that nobody has, or say who has it.
 
         A row of this very run whose object is not here counts as lost (B6.8). A row of a dead run is taken
-        over once its lease is over (B6.6).
+        over once its lease is over (B6.6). `beside` gives what is written together with the row, for the row
+        that it replaces and the incarnation it makes.
 
         Raises:
             Unavailable: the store does not answer, or this node's own lease does not allow a write now.
@@ -166,8 +179,11 @@ class Directory:
                     return kept
             generation = await self._take_generation(previous)
             row = self._first_row(key, entry, generation)
+            write = create_object(row, previous)
+            if beside is not None:
+                write.mutations.extend(await beside(previous, generation))
             try:
-                result = await self._write(create_object(row, previous))
+                result = await self._write(write)
             except StoreUnknown:
                 unknown.add(generation)
                 continue

@@ -21,7 +21,7 @@ from sojourn.errors import (
     SojournError,
     Unavailable,
 )
-from sojourn.frames import FLAG_INTENT, FLAG_REQUEST, RecordHeader
+from sojourn.frames import FLAG_INTENT, FLAG_REQUEST, RecordHeader, ReplyHeader
 from sojourn.handshake_octets import PeerRole
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.location import LocationStore
@@ -36,7 +36,7 @@ from sojourn.wire import fast_record
 from sojourn.wire.record import NodeSource
 from sojourn.workers.debt import Debt
 from sojourn.workers.directory import Directory
-from sojourn.workers.lanes import WorkerLane
+from sojourn.workers.lanes import RunningRequest, WorkerLane
 from sojourn.workers.lease_keeper import LeaseKeeper
 from sojourn.workers.links import Links
 from sojourn.workers.objects import LocalObject, Place, route_fence
@@ -251,6 +251,9 @@ class Exchange:
         self.deliver_reply(reply_route, body)
 
     # RouterHost ---------------------------------------------------------------------------------
+
+    def reply_moved(self, request: RunningRequest, header: ReplyHeader, body: bytes) -> None:
+        """Send the reply to a request that came with a move; a member without objects has none."""
 
     def deliver_reply(self, reply_route: int, body: bytes) -> None:
         """Give a reply to this node's own requester; a member without requesters has none."""

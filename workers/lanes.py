@@ -8,16 +8,22 @@ among records matters. Knows nothing about objects or routes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from sojourn import frames
-from sojourn.frames import FLAG_REQUEST, RecordHeader
+from sojourn.control import SavedRequest
+from sojourn.frames import FLAG_FOLLOW, FLAG_REQUEST, RecordHeader
 from sojourn.ids import NodeRun
 from sojourn.workers.debt import Debt, Retention
 from sojourn.workers.records import record_origin
 
-__all__ = ["WAITING_OCTETS_MAX", "RunningRequest", "WorkerLane", "request_error"]
+__all__ = ["STAGED", "WAITING_OCTETS_MAX", "RunningRequest", "WorkerLane", "request_error"]
+
+
+STAGED = 0x100
+"""In a record's header, beside the flags of its frame: it was relayed to this node by a move."""
+_MOVED = FLAG_FOLLOW | STAGED
 
 
 class RunningRequest(NamedTuple):
@@ -26,6 +32,16 @@ class RunningRequest(NamedTuple):
     key: bytes
     operation_high: int
     operation_low: int
+    moved: bool = False
+    """It came with a move, or was followed: its requester sent it to another node."""
+    sequence: int = 0
+    """Its order among the saved work (`wire.md`), 0 for one that came behind."""
+
+    @classmethod
+    def of(cls, header: RecordHeader) -> RunningRequest:
+        """The request of a record."""
+        moved = bool(header.flags & _MOVED)
+        return cls(header.key, header.operation_high, header.operation_low, moved)
 
 
 WAITING_OCTETS_MAX = 4 * 1024 * 1024
@@ -92,16 +108,25 @@ class WorkerLane:
         self.credit -= 1
         if header.flags & FLAG_REQUEST:
             origin = record_origin(body, header.record_at)
-            self.running[origin.rid, origin.generation, header.reply_route] = RunningRequest(
-                header.key, header.operation_high, header.operation_low
-            )
+            self.running[origin.rid, origin.generation, header.reply_route] = RunningRequest.of(header)
         self._send(body)
         if debt is not None:
             debt.settle()
 
-    def answered(self, rid: bytes, generation: int, reply_route: int) -> None:
-        """The worker's reply to a request passes by."""
-        self.running.pop((rid, generation, reply_route), None)
+    def answered(self, rid: bytes, generation: int, reply_route: int) -> RunningRequest | None:
+        """The worker's reply to a request passes by: the request, if it is known here."""
+        return self.running.pop((rid, generation, reply_route), None)
+
+    def adopt(self, requests: Iterable[SavedRequest], moved: bool) -> None:
+        """The worker has these requests in the queue of a unit that was restored in it."""
+        for saved in requests:
+            self.running[saved.rid, saved.generation, saved.reply_route] = RunningRequest(
+                saved.key,
+                saved.operation_high,
+                saved.operation_low,
+                moved,
+                saved.order,
+            )
 
     def flush_objects(self, keys: Collection[bytes]) -> None:
         """Send the waiting records of a unit's objects now, without credit: they are about to be sealed, and what the worker

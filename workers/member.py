@@ -32,7 +32,7 @@ from sojourn.rows import (
     encode_descriptor,
 )
 from sojourn.store import open_location_store, open_relocation_store
-from sojourn.wire import ActorRouteFence, MessageFollow, decode_command
+from sojourn.wire import ActorRouteFence, MessageFollow, ReplyRelay, decode_command
 from sojourn.wire.companion_commands import MessageFollowEnvelope
 from sojourn.workers.directory import Directory
 from sojourn.workers.exchange import Exchange
@@ -40,6 +40,7 @@ from sojourn.workers.lease_keeper import LeaseKeeper, boot_ms
 from sojourn.workers.link import Link, LinkOptions
 from sojourn.workers.links import Links
 from sojourn.workers.objects import route_fence
+from sojourn.workers.relayed import RelayedEnds
 from sojourn.workers.router import Router
 from sojourn.workers.routes import Route
 from sojourn.workers.senders import SenderPaths
@@ -87,6 +88,7 @@ class Member(Exchange):
             follow_s=options.follow_duration_ms / 1000,
         )
         self.router = Router(self, self.senders)
+        self.relayed = RelayedEnds(self)
         clock = LeaseClock(options.lease)
         self.directory = Directory(
             self.store, lambda: self.owner, self._connected, lambda: clock.may_admit(boot_ms())
@@ -173,6 +175,7 @@ class Member(Exchange):
         known = {node.run for node in self.roster.nodes()}
         self.roster.refresh(rows, [link.peer for link in self.links.all()])
         self.roster.heard(self.descriptor())
+        self.roster_read()
         fresh = [node for node in self.roster.nodes() if node.run != self.run and node.run not in known]
         for node in fresh:
             self.links.want(node.run, node.endpoints[0])
@@ -180,6 +183,10 @@ class Member(Exchange):
             self.run_ended(run)
         dials = [self.links.ensure(node.run, node.endpoints[0]) for node in fresh]
         await asyncio.gather(*dials, return_exceptions=True)
+
+    def roster_read(self) -> None:
+        """The roster is as the store has it: what waited for runs that ended is settled (B7.1)."""
+        self.relayed.look_around()
 
     def run_ended(self, run: NodeRun) -> None:
         """A run ended for certain: its lease is over, or a later run of its RID stands."""
@@ -233,10 +240,10 @@ class Member(Exchange):
     async def _settle_lost(self, run: NodeRun, routes: list[int]) -> None:
         """Requests handed to a run that is gone: those whose object lives elsewhere by now may still be
         answered (they moved with it); the others end as Unavailable."""
-        elsewhere: dict[ObjectKey, bool] = {}
+        elsewhere: dict[ObjectKey, NodeRun | None] = {}
         for route in routes:
             request = self.senders.outstanding.get(route)
-            if request is None or request.run != run:
+            if request is None or request.run != run or self.relayed.may_still_come(request):
                 continue
             key = request.key
             if key not in elsewhere:
@@ -244,8 +251,12 @@ class Member(Exchange):
                     found = await self.directory.owner_of(key)
                 except SojournError:
                     found = None
-                elsewhere[key] = found is not None and found.run != run and not found.lost
-            if elsewhere[key] or self.senders.outstanding.get(route) is not request:
+                moved = found is not None and found.run != run and not found.lost
+                elsewhere[key] = found.run if found is not None and moved else None
+            there = elsewhere[key]
+            if there is not None:
+                self.senders.followed(route, there)
+            if there is not None or request.moved or self.senders.outstanding.get(route) is not request:
                 continue
             self.count("in_doubt")
             name = describe_key(key)
@@ -268,8 +279,11 @@ class Member(Exchange):
         self.router.reply(body)
 
     def on_contract(self, link: Link, parts: Sequence[Piece], deadline_ms: int) -> None:
-        """A contract record: a member without objects takes only command 50."""
+        """A contract record: a member without objects takes only commands 33 and 50."""
         command = decode_command(parts[0], parts[1:])
+        if isinstance(command, ReplyRelay):
+            self.relayed.relay_arrived(link, command, parts)
+            return
         if not isinstance(command, MessageFollow):
             raise ProtocolError(f"{type(command).__name__} is not expected by a client")
         self.follow_noticed(command.envelope)
@@ -306,6 +320,8 @@ class Member(Exchange):
             self.calls.answered(link.peer, message)
         elif isinstance(message, mesh.RequestsLost):
             self._requests_lost(message)
+        elif isinstance(message, mesh.RequestsTaken):
+            self.relayed.requests_taken(link.peer, message)
 
     def _announced(self, link: Link, descriptor: NodeDescriptor) -> None:
         if descriptor.run != link.peer:

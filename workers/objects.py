@@ -7,12 +7,15 @@ for it. Turns, state and mailboxes live in the workers.
 from __future__ import annotations
 
 import enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sojourn.frames import RecordHeader
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, key_id
 from sojourn.wire import fast_record
 from sojourn.workers.debt import STAGED_OCTETS_MAX, Debt, Retention
+
+if TYPE_CHECKING:
+    from sojourn.workers.replies import MovedHere
 
 __all__ = ["Arrival", "LocalObject", "Place", "Staging", "route_fence"]
 
@@ -46,12 +49,14 @@ class LocalObject:
     __slots__ = (
         "_debts",
         "_staged_octets",
+        "cold",
         "fence",
         "follow_run",
         "guarded",
         "key",
         "kind",
         "lead",
+        "moved",
         "noticed",
         "object_generation",
         "owner_generation",
@@ -82,6 +87,10 @@ class LocalObject:
         """This node's own marker may be out: ask the sending side before taking a record (B9.4)."""
         self._debts: list[Debt] | None = None
         self._staged_octets = 0
+        self.cold: set[tuple[int, int]] | None = None
+        """Operation ids of first messages whose handler has not ended: their record is stored (B7.1)."""
+        self.moved: MovedHere | None = None
+        """The move that brought it here; None for an object made here."""
         self.noticed: tuple[NodeRun, ...] | None = None
         """Senders that were already told the object's route."""
 

@@ -20,10 +20,11 @@ from sojourn.frames import (
     FLAG_REQUEST,
     HOPS_MAX,
     RecordHeader,
+    ReplyHeader,
 )
 from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.workers.debt import Creditor, Debt
-from sojourn.workers.lanes import WorkerLane
+from sojourn.workers.lanes import RunningRequest, WorkerLane
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import marker_number, record_origin, renewed_frame
 from sojourn.workers.senders import SenderPaths
@@ -43,6 +44,10 @@ class RouterHost(Protocol):
 
     def send_reply(self, run: NodeRun, body: bytes) -> bool:
         """Put a reply on the link to a run; False when there is no link."""
+        ...
+
+    def reply_moved(self, request: RunningRequest, header: ReplyHeader, body: bytes) -> None:
+        """Send another node the reply to a request that came with a move, until it has it (B7.1)."""
         ...
 
     def deliver_reply(self, reply_route: int, body: bytes) -> None:
@@ -239,10 +244,12 @@ class Router:
     def reply_from_worker(self, lane: WorkerLane, body: bytes) -> None:
         """A worker's reply: its request is no longer running there."""
         header = frames.parse_reply_header(body)
-        lane.answered(header.rid, header.generation, header.reply_route)
+        request = lane.answered(header.rid, header.generation, header.reply_route)
         if (header.rid, header.generation) == self._host.run:
             self._senders.outstanding.pop(header.reply_route, None)
             self._host.deliver_reply(header.reply_route, body)
+        elif request is not None and request.moved:
+            self._host.reply_moved(request, header, body)
         else:
             self._host.send_reply(NodeRun(header.rid, header.generation), body)
 

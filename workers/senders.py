@@ -86,6 +86,8 @@ class Outstanding(NamedTuple):
     run: NodeRun
     operation_high: int
     operation_low: int
+    moved: bool = False
+    """It moved with its object to `run`, which repeats its end until this node has it (B7.1)."""
 
 
 class PathEntry:
@@ -393,10 +395,10 @@ class SenderPaths:
             self._marker_failed(entry, number)
 
     def followed(self, reply_route: int, run: NodeRun) -> None:
-        """A request of this node was sent on to `run`: its end depends on that link now."""
+        """A request of this node was sent on to `run`: its end comes from there now (B7.1)."""
         request = self.outstanding.get(reply_route)
         if request is not None:
-            self.outstanding[reply_route] = request._replace(run=run)
+            self.outstanding[reply_route] = request._replace(run=run, moved=True)
 
     def forget_requests(self, slot: int) -> None:
         """The worker in this slot ended: nobody waits for its requests any more."""

@@ -417,6 +417,8 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         for each in self._unit:
             each.worker = worker
         self._worker_gone = False
+        node.lanes[worker].adopt(result.requests, moved=held.moved is not None)
+        node.cold.forget(held)  # the new worker does not know which message it was
         node.lanes[worker].deliver_ordered(
             node.pool.encode(OpenObject(0, held.key, plan.owner_generation, self.number))
         )
@@ -443,6 +445,7 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         if lane is not None:
             for each in self._unit:
                 lane.forget_object(each.key)
+        self._node.cold.forget(self.held)
 
     def _release_payload(self, effect: effects.ReleasePayload) -> None:
         self._relay_marks = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from sojourn.control import (
     Control,
     DropObject,
     ErrorBody,
+    FirstHandled,
     ForgetRequest,
     Grant,
     ObjectGone,
@@ -29,22 +30,26 @@ from sojourn.control import (
     encode_error,
 )
 from sojourn.errors import DataLost, SojournError, Unavailable, error_from_fields
-from sojourn.frames import RecordHeader
+from sojourn.frames import RecordHeader, ReplyHeader
 from sojourn.handshake_octets import PeerRole
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.rows import AuthorityRow, HostState, NodeDescriptor, RowState, TypeSupport
+from sojourn.wire import ReplyRelay, ReplyRelayAck, decode_command
 from sojourn.workers.bindings import Bindings
+from sojourn.workers.cold import ColdRecords, is_first
 from sojourn.workers.coordinator import Coordinator
 from sojourn.workers.creation import Creation
 from sojourn.workers.debt import Debt, Retention
 from sojourn.workers.host_move import HostMove
-from sojourn.workers.lanes import WorkerLane, request_error
+from sojourn.workers.lanes import RunningRequest, WorkerLane, request_error
 from sojourn.workers.lease_keeper import boot_ns
 from sojourn.workers.link import Link
 from sojourn.workers.member import Member
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.operations import Operations
 from sojourn.workers.pool import PoolEvents, WorkerPool
+from sojourn.workers.records import record_origin
+from sojourn.workers.replies import MovedReplies
 from sojourn.workers.sessions import Sessions
 from sojourn.workers.stream import Piece
 from sojourn.workers.supervisor_config import SupervisorConfig
@@ -52,6 +57,9 @@ from sojourn.workers.worker_credit import WorkerCreditor
 from sojourn.workers.worker_run import WorkerPlan
 
 __all__ = ["Supervisor"]
+
+_COMMAND_AT = 3
+"""Where the command id stands in a contract frame."""
 
 
 class Supervisor(Member):
@@ -71,6 +79,8 @@ class Supervisor(Member):
         self.sessions = Sessions(self)
         self.bindings = Bindings(self)
         self.coordinator = Coordinator(self)
+        self.replies = MovedReplies(self)
+        self.cold = ColdRecords(self)
         self.operations = Operations(self)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.pool: WorkerPool
@@ -124,8 +134,10 @@ class Supervisor(Member):
         if hasattr(self, "host_move"):
             await self.host_move.close()
         await self.coordinator.close()
+        self.replies.close()
         self.sessions.close()
         graceful = await self.pool.stop(timeout_s)
+        await self.cold.close()
         await self.leave(max(0.5, timeout_s - (self.loop.time() - began)))
         return graceful
 
@@ -244,6 +256,9 @@ class Supervisor(Member):
             self.senders.outstanding.pop(message.reply_route, None)
         elif isinstance(message, CallNode):
             self.start(self._serve_worker(worker, message))
+        elif isinstance(message, FirstHandled):
+            operation = (message.operation_high, message.operation_low)
+            self.cold.handled(self.router.objects.get(message.key), operation)
         elif isinstance(message, ObjectGone):
             held = self.router.objects.get(message.key)
             if held is not None and held.worker == worker and held.place is Place.ACTIVE:
@@ -292,6 +307,7 @@ class Supervisor(Member):
         self.count("objects_lost", len(gone))
         moving = [held for held in lost if held.place in (Place.SOURCE, Place.TARGET)]
         ended = [held for held in moving if self.coordinator.worker_lost(held)]
+        lost_objects = {held.key: held for held in lost}
         captured = {held.key for held in moving} - {held.key for held in ended}
         for run, route, request in running:
             if request.key in captured:
@@ -301,15 +317,42 @@ class Supervisor(Member):
                 object_id=describe_key(request.key),
                 applied="unknown",
             )
-            self.router.reply(request_error(run, route, request, encode_error(ErrorBody.of(error))))
-        for body, header, debt in waiting:
-            if header is not None:
-                if debt is not None:
-                    debt.settle()
-                self.fail_record(body, header, _lost_before(header.key, reason))
+            self._end_request(lost_objects.get(request.key), run, route, request, error)
+        self._end_waiting(waiting, lost_objects, reason)
         gone += ended
         if gone:
             self.start(self.mark_lost(gone))
+
+    def _end_waiting(
+        self,
+        waiting: Iterable[tuple[bytes, RecordHeader | None, Debt | None]],
+        lost: Mapping[ObjectKey, LocalObject],
+        reason: str,
+    ) -> None:
+        """End what waited for a worker that ended and never reached it."""
+        for body, header, debt in waiting:
+            if header is None:
+                continue
+            if debt is not None:
+                debt.settle()
+            if is_first(header):
+                continue  # it runs when the object is made again (B7.1)
+            request, error = RunningRequest.of(header), _lost_before(header.key, reason)
+            if header.reply_route and request.moved:
+                origin = record_origin(body, header.record_at)
+                self._end_request(lost.get(header.key), origin, header.reply_route, request, error)
+            else:
+                self.fail_record(body, header, error)
+
+    def _end_request(
+        self, held: LocalObject | None, run: NodeRun, route: int, request: RunningRequest, error: SojournError
+    ) -> None:
+        """End a request that a worker had taken; one that moved here ends as its reply would (B7.1)."""
+        body = request_error(run, route, request, encode_error(ErrorBody.of(error)))
+        if request.moved and run != self.run:
+            self.replies.ended(held, request, frames.parse_reply_header(body), body)
+        else:
+            self.router.reply(body)
 
     async def mark_lost(self, gone: list[LocalObject]) -> None:
         """Write state `lost` into the rows of objects that ended with their worker (B6.6, B6.8)."""
@@ -361,6 +404,10 @@ class Supervisor(Member):
 
     # RouterHost ---------------------------------------------------------------------------------
 
+    def reply_moved(self, request: RunningRequest, header: ReplyHeader, body: bytes) -> None:
+        """Keep and repeat the reply to a request that came with a move (B7.1)."""
+        self.replies.ended(self.router.objects.get(request.key), request, header, body)
+
     def deliver_reply(self, reply_route: int, body: bytes) -> None:
         """Give a reply to the worker that asked, or to the supervisor itself."""
         slot = (reply_route >> 48) - 1
@@ -403,6 +450,11 @@ class Supervisor(Member):
         if not self.failed.done():
             self.failed.set_exception(error)
 
+    def roster_read(self) -> None:
+        """The roster is as the store has it: nobody waits for replies any more in runs that ended."""
+        super().roster_read()
+        self.replies.look_around()
+
     def run_ended(self, run: NodeRun) -> None:
         """A run ended for certain: moves to it end too."""
         super().run_ended(run)
@@ -422,16 +474,30 @@ class Supervisor(Member):
         """A link stands: moves over the former one go on."""
         super().on_up(link)
         self.coordinator.link_up(link)
+        self.replies.link_up(link)
         self.sessions.link_up(link)
 
     def on_down(self, link: Link, reason: str) -> None:
         """A link is over."""
+        self.replies.link_down(link)
         self.sessions.link_down(link)
         self.link_lost(link, reason, self.coordinator.link_down(link))
 
     def on_contract(self, link: Link, parts: Sequence[Piece], deadline_ms: int) -> None:
         """A contract record from a peer."""
-        self.coordinator.contract_arrived(link, parts, deadline_ms)
+        number = parts[0][_COMMAND_AT] if len(parts[0]) > _COMMAND_AT else 0
+        if number in (ReplyRelay.COMMAND, ReplyRelayAck.COMMAND):
+            self._reply_command(link, parts)
+        else:
+            self.coordinator.contract_arrived(link, parts, deadline_ms)
+
+    def _reply_command(self, link: Link, parts: Sequence[Piece]) -> None:
+        """33, or the 46 that answers one of this node."""
+        command = decode_command(parts[0], parts[1:])
+        if isinstance(command, ReplyRelayAck):
+            self.replies.acknowledged(link, command)
+        elif isinstance(command, ReplyRelay):
+            self.relayed.relay_arrived(link, command, parts)
 
     def on_control(self, link: Link, message: mesh.MeshControl) -> None:
         """A control message from a peer."""

@@ -10,7 +10,16 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sojourn.control import DropObject, Opened, OpenObject, Restored, UnitMember
+from sojourn.control import (
+    DropObject,
+    ErrorBody,
+    Opened,
+    OpenObject,
+    Restored,
+    SavedRequest,
+    UnitMember,
+    encode_error,
+)
 from sojourn.errors import InternalFailure, ProtocolError, SojournError, error_from_fields
 from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
@@ -26,15 +35,18 @@ from sojourn.workers.debt import Debt
 from sojourn.workers.handoff_driver import HandoffDriver
 from sojourn.workers.handoff_store import write_owner
 from sojourn.workers.handoff_wire import HandoffWire
+from sojourn.workers.lanes import STAGED
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.records import (
+    error_reply,
     frame_of_record,
     frozen_record,
     key_of_record,
     marker_number,
     record_origin,
 )
+from sojourn.workers.replies import TakenRequests
 from sojourn.workers.router import lost_error
 from sojourn.workers.session_wire import SessionWire
 from sojourn.workers.source_driver import SourceDriver
@@ -67,6 +79,8 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         self._unit = [held]
         """The participants staged here, the unit's own first."""
         self._out: BulkOut | None = None
+        self._requests: list[SavedRequest] = []
+        """What the restored queue holds, for the replies (B7.1)."""
         self._counted = False
         self._answer: asyncio.Future[Any]
         self._previous: dict[ObjectKey, LocalObject] = {}
@@ -322,6 +336,7 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
                 raise error_from_fields(result.error.kind, result.error.fields)
             if self._worker_gone:
                 raise InternalFailure("the worker that restored the object ended")
+            self._requests = result.requests
         except SojournError as error:
             return events.RestoreFailed(error)
         self._node.count_object(self._worker, len(self._unit))
@@ -369,14 +384,24 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         if self._worker_gone:
             self._lost_with_worker([*effect.relay, *effect.queue])
             return
+        taken = TakenRequests(node, self._unit, self._wire.identity, self._worker, self._requests)
         answer = node.pool.call(
             self._worker,
             lambda call: OpenObject(call, held.key, held.owner_generation, self.number),
         )
-        for body in (*effect.relay, *effect.queue):
+        for body in effect.relay:
             header = parse_record_header(body)
             if not header.flags & FLAG_MARKER:
+                taken.add(body, header)
+                staged = header._replace(flags=header.flags | STAGED)
+                node.router.into(self._participant(header.key), body, staged, None, None)
+        for body in effect.queue:
+            header = parse_record_header(body)
+            if not header.flags & FLAG_MARKER:
+                if header.flags & FLAG_FOLLOW:
+                    taken.add(body, header)
                 node.router.into(self._participant(header.key), body, header, None, None)
+        taken.tell()
         self._ask(self._opened(answer))
 
     def _lost_with_worker(self, records: list[bytes]) -> None:
@@ -389,6 +414,11 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         error = lost_error(self.held.key)
         for body in records:
             node.fail_record(body, parse_record_header(body), error)
+        for saved in self._requests:
+            to = NodeRun(saved.rid, saved.generation)
+            high, low = saved.operation_high, saved.operation_low
+            encoded = encode_error(ErrorBody.of(error))
+            node.router.reply(error_reply(to, saved.reply_route, high, low, encoded))
         node.count("objects_lost")
         self._ask(self._marked_lost(error))
 

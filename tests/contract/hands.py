@@ -27,6 +27,7 @@ from sojourn.wire import (
     RelocationPrepare,
     RelocationReady,
     RelocationState,
+    ReplyRelay,
     SavedWork,
     SessionRelocationRoute,
     SessionRelocationSeal,
@@ -100,7 +101,9 @@ class HandTarget:
         return [
             each
             for each in self.peer.arrivals[self._since :]
-            if not isinstance(each.command, MessageFollow | SessionRelocationSeal | SessionRelocationRoute)
+            if not isinstance(
+                each.command, MessageFollow | ReplyRelay | SessionRelocationSeal | SessionRelocationRoute
+            )
             and (not kinds or isinstance(each.command, kinds))
             and _same_object(each.command, self.key)
             and connection in (0, each.connection)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sojourn.blobs import RelocationStore
 from sojourn.ids import NodeRun, ObjectKey
 from sojourn.location import Found, LocationStore
 from sojourn.ownership import VersionedRow
@@ -24,7 +25,7 @@ from sojourn.rows import (
     decode_descriptor,
     descriptor_row_key,
 )
-from sojourn.store import open_location_store
+from sojourn.store import open_location_store, open_relocation_store
 from sojourn.workers.client import Client
 from sojourn.workers.local_cluster import LocalCluster
 from sojourn.workers.local_node import LocalNode
@@ -86,6 +87,7 @@ class Stand:
     log: NodeLog
     traces: Path
     store: LocationStore
+    blobs: RelocationStore
 
     @property
     def a(self) -> LocalNode:
@@ -199,11 +201,14 @@ async def standing(
         )
         async with cluster:
             location = open_location_store(cluster.options.store_url, cluster.options.cluster)
+            blobs = open_relocation_store(cluster.options.store_url, cluster.options.cluster)
             try:
                 await location.scan(AUTHORITY_PREFIX)  # its thread and files are there before the first test
-                yield Stand(cluster, log, traces, location)
+                await blobs.read("none")
+                yield Stand(cluster, log, traces, location, blobs)
             finally:
                 await location.close()
+                await blobs.close()
     except BaseException:
         if log.path.exists():
             sys.stderr.write(log.path.read_text(encoding="utf-8", errors="replace")[-20_000:])

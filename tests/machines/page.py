@@ -1,4 +1,4 @@
-"""`python -m tests.machines.page`: write docs/design/handoff.md and sessions.md from the tables of the machines.
+"""`python -m tests.machines.page`: write the pages in docs/design from the tables of the machines.
 
 A test compares the pages with what this renders, so that it cannot fall behind the code.
 """
@@ -10,15 +10,17 @@ from pathlib import Path
 
 from sojourn.handoff.machine import Event, Machine, State
 from sojourn.handoff.path import SenderPath
+from sojourn.handoff.replies import ReplyRelay
 from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.target import TargetHandoff
 from sojourn.session.contact import SessionContact
 from sojourn.session.seal import SessionSeal
 
-__all__ = ["PAGE", "SESSIONS_PAGE", "render", "render_sessions"]
+__all__ = ["PAGE", "REPLIES_PAGE", "SESSIONS_PAGE", "render", "render_replies", "render_sessions"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "handoff.md"
 SESSIONS_PAGE = PAGE.with_name("sessions.md")
+REPLIES_PAGE = PAGE.with_name("replies.md")
 
 INTRODUCTION = """# The handoff machines
 
@@ -107,6 +109,40 @@ Close codes: 4001, the seal ran out of time; 4002, the lease of the session owne
 """
 
 
+REPLIES_INTRODUCTION = """# Replies that moved
+
+Generated from the table in `framework/handoff/replies.py` by `python -m tests.machines.page`; a test compares. Rule
+numbers: [rules](../reference/rules.md); the bytes: [mesh](../reference/mesh.md#replies-that-moved).
+
+A request that moves with its object ends on a node its requester never sent it to. One `ReplyRelay` there stands
+for its reply until the requester's node has it (B7.1).
+
+```mermaid
+sequenceDiagram
+    participant R as requester's node
+    participant T as ReplyRelay
+    participant B as Relocation Store
+    T-)R: ordinary reply, at once
+    T->>B: StoreReply
+    B-->>T: BlobStored (or not)
+    T-)R: 33, again on every new connection
+    R-)T: 46, for whatever 33
+    T->>B: DeleteReply
+```
+
+- The reply never waits for the store, and a reply that did not move never comes here.
+- The first end counts at the requester; each later one is dropped and acknowledged.
+- Above 16 MiB in memory the replies that are stored are let go of and read back when they are needed; above 16,384
+  replies, or when the store has none of them, a new one is sent once, as any reply.
+- When this node ends, its blobs stay: the requester's node looks there before it calls the request in doubt.
+"""
+
+
+def render_replies() -> str:
+    """The page of the reply relay."""
+    return "\n".join((REPLIES_INTRODUCTION, _section(ReplyRelay)))
+
+
 def render_sessions() -> str:
     """The page of the session machines."""
     return "\n".join((SESSIONS_INTRODUCTION, *map(_section, (SessionSeal, SessionContact))))
@@ -163,4 +199,5 @@ if __name__ == "__main__":
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(render(), encoding="utf-8")
     SESSIONS_PAGE.write_text(render_sessions(), encoding="utf-8")
-    print(f"wrote {PAGE} and {SESSIONS_PAGE.name}")
+    REPLIES_PAGE.write_text(render_replies(), encoding="utf-8")
+    print(f"wrote {PAGE}, {SESSIONS_PAGE.name} and {REPLIES_PAGE.name}")

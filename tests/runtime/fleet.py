@@ -94,6 +94,11 @@ class Device(sj.InstanceSpot):
         self.total += number
         self.parts.append(number)
 
+    @sj.send
+    async def note_held(self, port: int, number: int) -> None:
+        await pass_gate(port)
+        self.parts.append(number)
+
     @sj.request
     async def history(self) -> list[int]:
         return self.parts

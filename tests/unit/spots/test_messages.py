@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import sojourn as sj
 from sojourn import frames
-from sojourn.control import ErrorBody, RequestsLost
-from sojourn.frames import FLAG_FOLLOW
+from sojourn.control import ErrorBody, FirstHandled, RequestsLost
+from sojourn.frames import FLAG_FIRST, FLAG_FOLLOW
 
 from tests.unit.spots.worlds import World, settle
 
@@ -458,6 +458,29 @@ async def test_followed_message_is_accepted_once(world: World) -> None:
     assert len(world.port("a").granted) == 3
     world.held = None
     assert await there.references.actor(Counter, "c").request(Counter.all_seen) == [1]
+
+
+async def test_the_end_of_a_first_message_is_told(world: World) -> None:
+    """Its record in the Relocation Store goes when its handler has ended, well or not (B7.1)."""
+    here, there = world.host("a"), world.host("b")
+    world.make(here, Counter, "c")
+    world.held = []
+    reference = there.references.actor(Counter, "c")
+    await reference.send(Counter.note, 1)
+    await reference.send(Counter.note_badly)
+    await reference.send(Counter.note, 2)
+    first, second, ordinary = world.held
+    told: list[FirstHandled] = []
+    for body in (first, second):
+        world.deliver(b"a", body, FLAG_FIRST)
+        assert world.port("a").controls(FirstHandled) == told, "not before its handler has ended"
+        await settle()
+        header = frames.parse_record_header(body)
+        told.append(FirstHandled(header.key, header.operation_high, header.operation_low))
+        assert world.port("a").controls(FirstHandled) == told
+    world.deliver(b"a", ordinary)
+    await settle()
+    assert world.port("a").controls(FirstHandled) == told
 
 
 async def test_requests_lost(world: World) -> None:

@@ -13,19 +13,20 @@ import msgspec
 from sojourn import frames
 from sojourn.control import Control, ErrorBody, RegistryEntry, decode_control, encode_error
 from sojourn.errors import NotFound, SojournError, Unavailable
-from sojourn.frames import FLAG_INTENT, FLAG_REQUEST, RecordHeader, parse_record_header
+from sojourn.frames import FLAG_INTENT, FLAG_REQUEST, RecordHeader, ReplyHeader, parse_record_header
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind
 from sojourn.options import Options
 from sojourn.rows import HostState, Owner
 from sojourn.spots.origin import record_kind
 from sojourn.spots.results import encode_result
-from sojourn.store.memory import MemoryLocationStore, MemoryRows
+from sojourn.store.memory import MemoryLocationStore, MemoryRelocationStore, MemoryRows
 from sojourn.wire import fast_record
 from sojourn.wire.record import NodeSource
+from sojourn.workers.cold import ColdRecords
 from sojourn.workers.creation import Creation
 from sojourn.workers.debt import Debt
 from sojourn.workers.directory import Directory
-from sojourn.workers.lanes import WorkerLane
+from sojourn.workers.lanes import RunningRequest, WorkerLane
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.pool import WorkerPool
 from sojourn.workers.records import record_origin
@@ -164,6 +165,7 @@ class FakeNode:
         self.links: set[NodeRun] = {THERE}
         self.sent: list[tuple[NodeRun, bytes]] = []
         self.replies: list[tuple[NodeRun, bytes]] = []
+        self.moved_replies: list[tuple[RunningRequest, bytes]] = []
         self.told: list[tuple[str, NodeRun]] = []
         self.failed: list[tuple[int, SojournError]] = []
         self.activated: list[bytes] = []
@@ -174,6 +176,9 @@ class FakeNode:
         self.here: set[ObjectKey] = set()
         self.routes: dict[ObjectKey, Route] = {}
         self.tasks: set[asyncio.Task[None]] = set()
+        self.blobs = MemoryRelocationStore(self.rows)
+        self.counters: dict[str, int] = {}
+        self.cold = ColdRecords(cast(Any, self))
         self.creation = Creation(cast(Any, self))
         self._own: dict[int, asyncio.Future[bytes]] = {}
 
@@ -183,6 +188,9 @@ class FakeNode:
         self.lanes[worker] = WorkerLane(lambda body: self.to_worker.append((worker, body)), credit)
         self.object_counts[worker] = 0
         self.creation.worker_ready(worker)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + amount
 
     def worker_lost(self, worker: int) -> None:
         """As a supervisor does, as far as creation sees it."""
@@ -240,6 +248,9 @@ class FakeNode:
     def send_reply(self, run: NodeRun, body: bytes) -> bool:
         self.replies.append((run, body))
         return run in self.links
+
+    def reply_moved(self, request: RunningRequest, header: ReplyHeader, body: bytes) -> None:
+        self.moved_replies.append((request, body))
 
     def deliver_reply(self, reply_route: int, body: bytes) -> None:
         own = self._own.pop(reply_route, None)
