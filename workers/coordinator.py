@@ -50,7 +50,7 @@ from sojourn.workers.intake import Intake
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import is_follow
-from sojourn.workers.session_wire import SessionWire
+from sojourn.workers.session_wire import wires_of
 from sojourn.workers.source_driver import SourceDriver
 from sojourn.workers.stream import Piece
 from sojourn.workers.target_driver import TargetDriver
@@ -308,11 +308,7 @@ class Coordinator:
         wire = HandoffWire.of_source(
             identity, fence, held.key, kind, held.stable_type, row.object_generation, row.owner_generation
         )
-        sessions = [
-            SessionWire(identity, each.key, each.object_generation, each.owner_generation, each.binding)
-            for each, _ in rows.present()
-            if each.binding is not None
-        ]
+        sessions = wires_of(identity, (each for each, _ in rows.present()))
         facts = rows.facts_of(found)
         assert facts is not None
         plan = SourcePlan(
@@ -329,6 +325,12 @@ class Coordinator:
         self._asked[_relocation_bytes(identity)] = driver
         self._numbers[driver.number] = driver
         return driver
+
+    def running_object_lost(self, held: LocalObject) -> None:
+        """An object ended with its worker while it still ran; a handoff of it may have begun (B8.12)."""
+        for source in list(self.sources.values()):
+            if source.drives(held):
+                source.lost_while_running()
 
     def moves(self, held: LocalObject) -> bool:
         """Whether a handoff of the object has begun here and is not over."""

@@ -220,6 +220,8 @@ class Operations(MemberOperations):
             "handoffs": len(node.coordinator.sources),
             "payload_octets": node.coordinator.payload_octets(),
             "payload_octets_in_flight": node.coordinator.budget.total,
+            "bound_sessions": len(node.sessions.desk),
+            "sealed_sessions": node.sessions.desk.sealed(),
             "safe_to_shutdown": node.coordinator.safe_to_shutdown(),
             "links": sorted(str(link.peer) for link in node.links.all()),
             "counters": dict(node.counters),

@@ -5,12 +5,13 @@ Owns the conversions that session owners and movers share. Knows nothing about c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from sojourn.handoff.terms import HandoffIdentity
 from sojourn.ids import NodeRun, ObjectKey, actor_key, key_id
-from sojourn.rows import Binding
+from sojourn.rows import AuthorityRow, Binding, MarkOutcome, RelocationMark
 from sojourn.session.events import RouteAborted, RouteCommitted
 from sojourn.session.terms import SealIdentity, SealTerms, SessionRoute
 from sojourn.wire import (
@@ -33,6 +34,7 @@ __all__ = [
     "sealed_answer",
     "terms_of",
     "update_of",
+    "wires_of",
 ]
 
 SessionCommand: TypeAlias = SessionRelocationSeal | SessionRelocationSealed | SessionRelocationRoute
@@ -194,3 +196,19 @@ class SessionWire:
             identity.source.generation,
             identity.expected_version,
         )
+
+
+def wires_of(identity: HandoffIdentity, rows: Iterable[AuthorityRow]) -> list[SessionWire]:
+    """The sessions a unit is bound to, as the rows of its participants name them (B6.3): as they were before the
+    move, or as a target read them again after its write, whose outcome it did not know."""
+    return [
+        SessionWire(identity, row.key, row.object_generation, _generation_before(row, identity), row.binding)
+        for row in rows
+        if row.binding is not None
+    ]
+
+
+def _generation_before(row: AuthorityRow, identity: HandoffIdentity) -> int:
+    """The source's owner generation, whether this move is written in the row or not."""
+    written = row.relocation == RelocationMark(*identity.relocation_id, MarkOutcome.COMMITTED)
+    return row.owner_generation - 1 if written else row.owner_generation

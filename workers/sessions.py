@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn import mesh
 from sojourn.errors import SojournError
-from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log
+from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log
 from sojourn.ids import NodeRun
 from sojourn.location import Found
 from sojourn.rows import lease_row_key
@@ -65,7 +65,12 @@ class Contact:
 
     def handle(self, event: Event) -> None:
         """Give the machine one event and carry out what it says, in order."""
-        for effect in self.machine.handle(event, self._node.loop.time()):
+        try:
+            steps = self.machine.handle(event, self._node.loop.time())
+        except IllegalTransition as bug:  # a bug of ours: told with its story, the link it came on stays
+            self._node.log("illegal_transition", "error", story=bug.message)
+            return
+        for effect in steps:
             self._steps[type(effect)](effect)
         self._arm(self.machine.deadline)
 

@@ -204,6 +204,11 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         """Whether the object of this key is in the unit."""
         return any(each.key == key for each in self._unit)
 
+    def lost_while_running(self) -> None:
+        """The object ended with its worker before it was sealed."""
+        self._worker_gone = True
+        self.handle(events.WorkerLost())
+
     def _await_boundary(self, effect: effects.AwaitTurnBoundary) -> None:
         answer = self._node.pool.call(self._worker, lambda call: AwaitBoundary(call, self.held.key))
         self._ask(self._boundary(answer))

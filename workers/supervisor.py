@@ -294,6 +294,7 @@ class Supervisor(Member):
         gone = [held for held in lost if held.place is Place.ACTIVE]
         for held in gone:
             del self.router.objects[held.key]
+            self.coordinator.running_object_lost(held)
         if self.state in (HostState.STOPPED, HostState.DRAINING):
             return
         self.log(

@@ -48,7 +48,7 @@ from sojourn.workers.records import (
 )
 from sojourn.workers.replies import TakenRequests
 from sojourn.workers.router import lost_error
-from sojourn.workers.session_wire import SessionWire
+from sojourn.workers.session_wire import wires_of
 from sojourn.workers.source_driver import SourceDriver
 from sojourn.workers.unit_rows import UnitRows
 
@@ -439,12 +439,8 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
 
     def _commit_sessions(self, effect: effects.CommitSessions) -> None:
         """Command 44 to the owner of every session of the unit, as the rows name it (R4.6.4)."""
-        for row, _ in self._rows.present():
-            if row.binding is not None:
-                wire = SessionWire(
-                    self.plan.identity, row.key, row.object_generation, row.owner_generation, row.binding
-                )
-                self._node.sessions.contact(wire, lambda _: None).commit()
+        for wire in wires_of(self.plan.identity, (row for row, _ in self._rows.present())):
+            self._node.sessions.contact(wire, lambda _: None).commit()
 
     # removal ------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -110,6 +111,31 @@ async def test_a_session_owner_whose_run_is_gone_holds_up_no_move() -> None:
             assert "session owner" in (result.reason or ""), result
             result = await player.relocate("n1")
         assert not any(len(node.sessions) for name, node in it.nodes.items() if name == "n0")
+
+
+async def test_an_object_that_dies_while_its_session_is_sealed_gives_no_seal_back() -> None:
+    """R7.2: the queue is not restored, so no abort goes out; the seal ends by its own time (R7.3)."""
+    async with cluster(3, 1, session_seal_timeout_ms=2_000) as it:
+        player = await it.client.create(Player, "p", at="n0")
+        node = it.nodes["n2"]
+        port, _ = await bind(it, node, player)
+        desk, waiting = node.sessions.desk, asyncio.get_running_loop().create_future()
+        carry_out = desk.seal_requested
+
+        def answered_late(command: Any, answer: Any) -> None:
+            carry_out(command, lambda sealed: waiting.set_result(lambda: answer(sealed)))
+
+        desk.seal_requested = answered_late  # type: ignore[method-assign]
+        moving = asyncio.ensure_future(player.relocate("n1"))
+        answer = await waiting
+        await it.kill_worker("n0", player)
+        await it.journal.wait("worker_lost")
+        answer()
+        assert (await moving).outcome == "failed"
+        await it.journal.wait("session_seal_timeout")
+        assert port.story == [("close", CloseCode.SEAL_TIMEOUT)]
+        assert not it.journal.named("late_session_route_update")
+        assert not it.nodes["n0"].coordinator.sources
 
 
 async def test_a_session_owner_that_lost_its_lease_closes_its_clients() -> None:
