@@ -6,14 +6,12 @@ here is repeated and nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from sojourn.errors import SojournError
 from sojourn.handoff import events
 from sojourn.handoff.effects import Conditions
 from sojourn.handoff.machine import Event
 from sojourn.location import Applied, StoreUnavailable
-from sojourn.ownership import VersionedRow, fence_unit, mark_lost, move_unit
+from sojourn.ownership import VersionedRow, fence_unit, mark_lost
 from sojourn.rows import Membership, Owner
 from sojourn.workers.unit_rows import UnitRows
 
@@ -60,7 +58,7 @@ async def write_owner(
     conditions: Conditions,
     owner: Owner,
     relocation: tuple[int, int],
-    memberships: Mapping[str, Membership],
+    memberships: dict[str, Membership],
 ) -> Event:
     """The only store write of a target, over every row of the unit (B6.5): the own row never under a version it
     read itself (R4.5.1)."""
@@ -69,7 +67,7 @@ async def write_owner(
     if unit is None:
         return events.OwnerWriteConflicted()
     try:
-        result = await rows.directory.write(move_unit(unit, owner, relocation, memberships))
+        result = await rows.directory.write(rows.moved(unit, owner, relocation, memberships))
     except StoreUnavailable:
         return events.OwnerWriteFailed()
     except SojournError:

@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING
 from sojourn.handoff.effects import Conditions
 from sojourn.handoff.terms import ParticipantFacts, RowFacts
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key
-from sojourn.ownership import VersionedRow
-from sojourn.rows import AuthorityRow, MarkOutcome, RowState
+from sojourn.location import StoreWrite
+from sojourn.ownership import VersionedRow, move_unit, rewrite_object
+from sojourn.rows import (
+    AuthorityRow,
+    MarkOutcome,
+    Membership,
+    Owner,
+    RowState,
+    authority_row_key,
+    with_member,
+    without_member,
+)
 
 if TYPE_CHECKING:
     from sojourn.workers.directory import Directory
@@ -40,9 +50,9 @@ def row_facts(found: VersionedRow | None, others: tuple[ParticipantFacts, ...] =
     )
 
 
-def _participant_facts(key: ObjectKey, found: VersionedRow | None) -> ParticipantFacts:
+def _participant_facts(key: ObjectKey, found: VersionedRow | None, moves: bool) -> ParticipantFacts:
     if found is None:
-        return ParticipantFacts(key, "", NodeRun(b"", 0), 0, 0)
+        return ParticipantFacts(key, "", NodeRun(b"", 0), 0, 0, moves=moves)
     row = found.row
     return ParticipantFacts(
         key,
@@ -53,6 +63,7 @@ def _participant_facts(key: ObjectKey, found: VersionedRow | None) -> Participan
         row.membership,
         row.state is RowState.LOST,
         row.binding is not None,
+        moves,
     )
 
 
@@ -65,10 +76,20 @@ class UnitRows:
     """
 
     def __init__(
-        self, directory: Directory, key: ObjectKey, shares_turn: Callable[[AuthorityRow], bool]
+        self,
+        directory: Directory,
+        key: ObjectKey,
+        shares_turn: Callable[[AuthorityRow], bool],
+        *,
+        left: ObjectKey | None = None,
+        joined: ObjectKey | None = None,
     ) -> None:
-        """`shares_turn`: whether the Spot of a row is `SpotWide`, so that its members move with it."""
+        """`shares_turn`: whether the Spot of a row is `SpotWide`, so that its members move with it. `left` and
+        `joined`: the User Spots that the Actor of a cross-node join leaves and enters."""
         self.directory = directory
+        self._left = left
+        self._joined = joined
+        self._spots = tuple(sorted((spot for spot in (left, joined) if spot), key=authority_row_key))
         self.key = key
         self._shares_turn = shares_turn
         self.first: VersionedRow | None = None
@@ -80,7 +101,7 @@ class UnitRows:
         Raises:
             StoreUnavailable: the store does not answer.
         """
-        keys = tuple(self.others)
+        keys = tuple(self.others) or self._spots
         while True:
             others = await self.directory.read_many(keys) if keys else {}
             found = await self.directory.read(self.key)
@@ -96,8 +117,9 @@ class UnitRows:
     def _listed(self, found: VersionedRow | None) -> tuple[ObjectKey, ...]:
         row = None if found is None else found.row
         if row is None or row.kind is not ObjectKind.USER_SPOT or not row.members:
-            return ()
-        return tuple(map(actor_key, row.members)) if self._shares_turn(row) else ()
+            return self._spots
+        members = sorted(map(actor_key, row.members), key=authority_row_key)
+        return tuple(members) if self._shares_turn(row) else ()
 
     async def facts(self) -> RowFacts | None:
         """Read them, and say what they mean to a handoff."""
@@ -105,14 +127,16 @@ class UnitRows:
 
     def facts_of(self, found: VersionedRow | None) -> RowFacts | None:
         """What the rows last read say, the own one being `found`."""
-        return row_facts(found, tuple(_participant_facts(*item) for item in self.others.items()))
+        spots = self._spots
+        others = (_participant_facts(key, other, key not in spots) for key, other in self.others.items())
+        return row_facts(found, tuple(others))
 
     def present(self) -> Iterator[VersionedRow]:
         """The own row as first read, and the other rows that there are."""
         if self.first is not None:
             yield self.first
-        for found in self.others.values():
-            if found is not None:
+        for key, found in self.others.items():
+            if found is not None and key not in self._spots:
                 yield found
 
     def under(self, own: VersionedRow, conditions: Conditions) -> list[VersionedRow] | None:
@@ -127,3 +151,26 @@ class UnitRows:
                 return None
             unit.append(found)
         return unit
+
+    def moved(
+        self,
+        unit: list[VersionedRow],
+        owner: Owner,
+        relocation: tuple[int, int],
+        memberships: dict[str, Membership],
+    ) -> StoreWrite:
+        """The write of a move over these rows (B6.5): new owners, and the memberships that change with them, in
+        the Actors' rows and in the lists of the Spots that they leave and enter (section 8 of the contract)."""
+        participants = [each for each in unit if each.row.key not in self._spots]
+        spots = {each.row.key: each for each in unit if each.row.key in self._spots}
+        actor = participants[0].row.object_id
+        lists = StoreWrite([], [])
+        if self._left in spots:
+            left = spots[self._left]
+            lists += rewrite_object(left, without_member(left.row, actor))
+        if self._joined in spots:
+            joined = spots[self._joined]
+            lists += rewrite_object(joined, with_member(joined.row, actor))
+            entered = Membership(joined.row.kind, joined.row.object_id, joined.row.object_generation)
+            memberships = {**memberships, actor: entered}
+        return move_unit(participants, owner, relocation, memberships) + lists

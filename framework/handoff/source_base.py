@@ -95,7 +95,9 @@ class SourceBase(Machine):
         """The conditions on the other participants' rows; one that this run owns no longer is not its to write
         (R2.2)."""
         source = self.plan.identity.source
-        return tuple(each.condition for each in others if each.version and each.owner == source)
+        return tuple(
+            each.condition for each in others if each.moves and each.version and each.owner == source
+        )
 
     def _lose_authority(self, records: list[Any], *, reported: bool = False) -> None:
         """The row belongs to another incarnation or is gone: this run has nothing to give back."""

@@ -151,12 +151,16 @@ class TargetStaging(TargetBase):
         row = event.row
         if row is None or row.lost or row.version != self.plan.identity.expected_version:
             self._fail(state, stale_failure(self.plan.key), "the row has another version (B6.5)")
-        elif not all(each.version and each.owner == row.owner and not each.lost for each in row.others):
+        elif not all(
+            each.version and not each.lost and (each.owner == row.owner or not each.moves)
+            for each in row.others
+        ):
             self._fail(state, stale_failure(self.plan.key), "a participant is not the source's (R4.5.1)")
         else:
             state.row = row
-            if row.others:  # before the factory runs (R4.3.1)
-                self._do(StageParticipants(tuple(each.key for each in row.others)))
+            members = tuple(each.key for each in row.others if each.moves)
+            if members:  # before the factory runs (R4.3.1)
+                self._do(StageParticipants(members))
             self._restore_when_both(state)
 
     @on(RowReadFailed, Assembling)

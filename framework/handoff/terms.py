@@ -109,7 +109,8 @@ class Manifest(NamedTuple):
 
 
 class ParticipantFacts(NamedTuple):
-    """What the row of another participant of the unit says (R3.3): a member Actor of a `SpotWide` User Spot."""
+    """What another row that the CAS writes says: of a member Actor of a `SpotWide` User Spot (R3.3), or of a Spot
+    that gains or loses the Actor of a cross-node join."""
 
     key: ObjectKey
     version: str
@@ -121,6 +122,8 @@ class ParticipantFacts(NamedTuple):
     """The Spot the Actor is in; compared for equality only."""
     lost: bool = False
     bound: bool = False
+    moves: bool = True
+    """False: a Spot whose list of members the write changes and whose owner it does not."""
 
     @property
     def ours(self) -> tuple[object, ...]:
@@ -164,7 +167,8 @@ class RowFacts(NamedTuple):
     bound: bool = False
     """The row of a participant names a session (B6.3)."""
     others: tuple[ParticipantFacts, ...] = ()
-    """The rows of the other participants that this row lists, in the order of their authority keys (R4.2.2)."""
+    """The rows of the other participants that this row lists, in the order of their authority keys (R4.2.2), and
+    those of the Spots that a join changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,3 +279,47 @@ def test_per_actor_units_move_each_on_its_own(key: ObjectKey, stale: int) -> Non
     refused = unit_target(key)
     refused(ev.RestoreRequested(MANIFEST, 1))
     assert fx.SendRelocationFailed(1, stale) in refused(ev.RowRead(row._replace(version="v6")))
+
+
+# a cross-node join: Spots whose lists of members the same write changes (section 8 of the contract)
+
+
+LEFT = ParticipantFacts(spot_key("left"), "l1", A, 5, 1, moves=False)
+JOINED = ParticipantFacts(spot_key("room"), "j1", B, 6, 1, moves=False)
+JOIN = FIRST._replace(others=(LEFT, JOINED))
+
+
+def test_the_spots_of_a_join_are_written_with_the_actor_and_not_staged() -> None:
+    play = unit_target(P1)
+    play(ev.RestoreRequested(MANIFEST, 1))
+    assert play(ev.RowRead(JOIN)) == []
+    play(ev.ChunkArrived(0, b"01234", 1))
+    play(ev.ChunkArrived(1, b"56789", 1))
+    play(ev.AssemblyVerified())
+    play(ev.ObjectRestored())
+    conditions = ((spot_key("left"), "l1"), (spot_key("room"), "j1"))
+    assert play(ev.CutoverArrived(0, 0, 1)) == [fx.WriteOwner("v5", 5, conditions)]
+    play(ev.OwnerWriteConflicted())
+    others = (LEFT, JOINED._replace(version="j2"))  # somebody else joined meanwhile
+    rebuilt = ((spot_key("left"), "l1"), (spot_key("room"), "j2"))
+    assert play(ev.RowRead(JOIN._replace(others=others))) == [fx.WriteOwner("v5", 5, rebuilt)]
+    play(ev.OwnerWriteConflicted())
+    others = (LEFT, JOINED._replace(version="j3", owner=C, owner_generation=2))  # the Spot itself moved
+    effects = quiet(play(ev.RowRead(JOIN._replace(others=others))))
+    assert [type(effect) for effect in effects] == [fx.DropTarget]
+
+
+@pytest.mark.parametrize(
+    "gone", [JOINED._replace(version=""), JOINED._replace(lost=True)], ids=["closed", "lost"]
+)
+def test_a_join_into_a_spot_that_is_gone_is_refused(gone: ParticipantFacts) -> None:
+    play = unit_target(P1)
+    play(ev.RestoreRequested(MANIFEST, 1))
+    assert fx.SendRelocationFailed(1, 21) in play(ev.RowRead(JOIN._replace(others=(LEFT, gone))))
+
+
+def test_the_spots_of_a_join_are_neither_fenced_nor_lost_with_the_actor() -> None:
+    play = Play(SourceHandoff(SourcePlan(IDENTITY, B, 1, 4, D, others=(LEFT, JOINED)), checksum, frozen))
+    for event in (ev.RelocationStarted(1), ev.ObjectCaptured(MANIFEST)):
+        play(event)
+    assert play(ev.CancelRequested()) == [fx.WriteFence()]
