@@ -342,4 +342,6 @@ def check_creation(record: ObjectType, args: tuple[Any, ...], kwargs: dict[str, 
     try:
         record.signature.bind(None, *args, **kwargs)
     except TypeError as error:
-        raise InvalidOperation(f"{record.cls.__name__}(...): {error}") from None
+        parameters = list(record.signature.parameters.values())[1:]
+        shown = inspect.Signature(parameters)
+        raise InvalidOperation(f"{record.cls.__name__}{shown}: {error}") from None

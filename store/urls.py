@@ -39,6 +39,8 @@ def parse_store_url(url: str) -> StoreUrl:
     Raises:
         NotConfigured: no provider takes it; the text shows the forms there are.
     """
+    if not url:
+        raise NotConfigured(f"no store is named: set option store_url to that of the cluster; {_FORMS}")
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -25,13 +25,13 @@ from sojourn import __version__
 from sojourn.errors import InvalidOperation, NotConfigured, SojournError
 from sojourn.ids import check_rid
 from sojourn.options import SETTINGS, Options
+from sojourn.workers.logs import LOG_LEVELS
 from sojourn.workers.node_control import NodeConfig
 from sojourn.workers.program import ProgramReference, parse_reference
 from sojourn.workers.signals import StopRequests
 
 __all__ = ["main"]
 
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 INTERRUPTED = 130
 _ANY_ADDRESS = ("0.0.0.0", "::", "*")
 

@@ -16,7 +16,7 @@ from sojourn.handshake_octets import PeerRole
 from sojourn.ids import actor_key
 from sojourn.options import Options
 from sojourn.rows import HostState
-from sojourn.spots.app import App
+from sojourn.spots.app import App, check_creation
 from sojourn.spots.objects import Actor, Spot
 from sojourn.spots.origin import Origin
 from sojourn.spots.outbox import Outbox
@@ -178,11 +178,13 @@ class Client(Member):
 
         Raises:
             AlreadyExists: an Actor of this id lives.
+            InvalidOperation: the arguments do not fit `__init__`, or cannot be sent.
             Rejected: the Entry Spot's `on_create_actor` said no.
             InternalFailure: `__init__` or `on_initialize` raised.
             Unavailable: no node can take it.
         """
         reference = self.actor(actor_class, actor_id)
+        check_creation(reference.type, arguments, named)
         content_type, encoded = self.outbox.codec.encode_creation(
             reference.type.stable_type, arguments, named
         )

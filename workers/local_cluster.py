@@ -20,6 +20,7 @@ from sojourn.errors import InvalidOperation, NotConfigured
 from sojourn.options import Options
 from sojourn.spots.app import App
 from sojourn.workers.local_node import NODE_COMMAND, LocalNode
+from sojourn.workers.logs import LOG_LEVELS
 from sojourn.workers.node_control import NodeConfig
 from sojourn.workers.process import check_platform
 from sojourn.workers.program import ProgramReference, reference_for, refuse_in_worker
@@ -91,6 +92,10 @@ class LocalCluster:
         check_platform()
         if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= NODES_MAX:
             raise NotConfigured(f"a local cluster has 1 to {NODES_MAX} nodes, not {nodes!r}")
+        if not isinstance(app, App):
+            raise NotConfigured(f"a local cluster runs an App, LocalCluster(app, ...), not {app!r:.80}")
+        if log_level not in LOG_LEVELS:
+            raise NotConfigured(f"log_level = {log_level!r} must be one of {', '.join(LOG_LEVELS)}")
         given = options.to_mapping() if isinstance(options, Options) else dict(options or {})
         given["workers"] = workers
         given["secret"] = secret or given.get("secret") or secrets.token_hex(32)

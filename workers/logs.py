@@ -15,7 +15,10 @@ from typing import Any
 
 from sojourn.control import LogLine
 
-__all__ = ["LogForwarder", "set_up_node_log", "write_log_line"]
+__all__ = ["LOG_LEVELS", "LogForwarder", "set_up_node_log", "write_log_line"]
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+"""What a node's log can be set to, finest first."""
 
 BACKLOG_MAX = 1_000
 """Log lines kept while the supervisor is slow; later ones are counted and dropped."""

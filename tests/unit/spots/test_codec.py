@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import threading
 import uuid
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from sojourn.spots.app import ObjectType
 from sojourn.spots.codec import MSGPACK, PICKLE, PayloadCodec, immutable
 from sojourn.spots.declarations import Request
-from sojourn.spots.shapes import shape_of
+from sojourn.spots.shapes import ANY_SHAPE, shape_of
 
 app = sj.App("codec")
 
@@ -233,3 +234,128 @@ def test_creation_arguments() -> None:
 def test_record_of_a_type() -> None:
     record: ObjectType = app.type_of(Typed)
     assert set(record.handlers) == {"order", "loose", "keyword"}
+
+
+# what is refused, and how damage is told
+
+strict = PayloadCodec(None, allow_pickle=False)
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda: strict.encode_arguments(loose, ((1,),), {}),
+        lambda: strict.encode_result(order, (1,)),
+        lambda: strict.encode_value((1,), "a value"),
+        lambda: strict.encode_creation("Typed", ((1,),), {}),
+        lambda: strict.decode_arguments(loose, PICKLE, b""),
+        lambda: strict.decode_result(loose, PICKLE, b""),
+        lambda: strict.decode_value(PICKLE, b"", "a value"),
+    ],
+)
+def test_without_pickle_what_needs_it_is_refused_both_ways(encode: Any) -> None:
+    with pytest.raises(sj.NotConfigured, match="would need pickle, which is switched off"):
+        encode()
+
+
+@pytest.mark.parametrize(
+    ("encode", "named"),
+    [
+        (
+            lambda lock: codec.encode_arguments(loose, (lock,), {}),
+            "Typed.loose: argument 'value' of type lock",
+        ),
+        (lambda lock: codec.encode_result(order, lock), "the result of Typed.order, a lock"),
+        (lambda lock: codec.encode_value(lock, "the payload"), "the payload, a lock"),
+        (lambda lock: codec.encode_creation("Typed", (lock,), {}), "the creation arguments of Typed"),
+    ],
+)
+def test_what_cannot_be_sent_is_named(encode: Any, named: str) -> None:
+    with pytest.raises(sj.InvalidOperation, match="cannot be sent: cannot pickle") as caught:
+        encode(threading.Lock())
+    assert caught.value.message.startswith(named)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "says"),
+    [("text/plain", "unknown content type"), (MSGPACK, "cannot be decoded"), (PICKLE, "cannot be decoded")],
+)
+@pytest.mark.parametrize(
+    "decode",
+    [
+        lambda kind: codec.decode_arguments(order, kind, b"\xc1"),
+        lambda kind: codec.decode_result(order, kind, b"\xc1"),
+        lambda kind: codec.decode_value(kind, b"\xc1", "a value"),
+        lambda kind: codec.decode_creation("Typed", kind, b"\xc1"),
+    ],
+)
+def test_damaged_payloads_are_told_of(decode: Any, content_type: str, says: str) -> None:
+    with pytest.raises(sj.ProtocolError, match=says):
+        decode(content_type)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {}), ((1, "a"), {"b": None}), (((1,),), {}), ((), {"c": {2}})]
+)
+def test_creation_arguments_come_back(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    assert codec.decode_creation("Typed", *codec.encode_creation("Typed", args, kwargs)) == (args, kwargs)
+
+
+def test_more_arguments_than_the_handler_takes_are_refused_by_name() -> None:
+    payload = msgspec.msgpack.encode([1, 2, 3])
+    with pytest.raises(sj.InvalidOperation, match=r"Typed\.loose\(value\): too many positional arguments"):
+        codec.decode_arguments(loose, MSGPACK, payload)
+
+
+class Tree(msgspec.Struct):
+    children: list[Tree]
+
+
+class Checked(msgspec.Struct):
+    number: int
+
+    def __post_init__(self) -> None:
+        self.number += 1
+
+
+@dataclasses.dataclass
+class Derived:
+    number: int
+    double: int = dataclasses.field(init=False, default=0)
+
+
+@dataclasses.dataclass
+class Unresolved:
+    other: NotThere  # type: ignore[name-defined]  # noqa: F821
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Order | Path,
+        list[int] | set[int],
+        int | float,
+        list[object],
+        tuple[object, ...],
+        tuple[int, object],
+        dict[tuple[int, ...], int],
+        dict[str, object],
+        Tree,
+        Checked,
+        Derived,
+        Unresolved,
+        Mixed,
+        object,
+        type("Opaque", (), {}),
+        [],
+        "not a type",
+    ],
+)
+def test_annotations_that_msgpack_would_not_keep_promise_nothing(annotation: Any) -> None:
+    """Their values go by pickle, or as plain values, and arrive as they were."""
+    assert shape_of(annotation) is ANY_SHAPE
