@@ -112,8 +112,7 @@ class _Desked:
 
     def _close(self, effect: effects.CloseSocket) -> None:
         self.port.close(effect.code, effect.resume_token)
-        session = self.machine.plan.binding.session_rid
-        self.desk.host.loop.call_soon(self.desk.socket_closed, session)
+        self.desk.socket_closed(self.machine.plan.binding.session_rid)  # one socket, closed once
 
     def _forget(self, effect: effects.ForgetBinding) -> None:
         self.over = True
