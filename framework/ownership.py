@@ -7,12 +7,11 @@ a row that was re-read is judged. It must not know how a write is carried out: e
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from sojourn.errors import AlreadyExists, DataLost, InvalidOperation
+from sojourn.errors import DataLost, InvalidOperation
 from sojourn.ids import GENERATION_MAX, describe_key
 from sojourn.location import Delete, IfMissing, IfVersion, Put, StoreWrite
 from sojourn.rows import (
@@ -41,20 +40,17 @@ __all__ = [
     "BLOCK_SIZE",
     "GenerationBlock",
     "GenerationSource",
-    "MoveVerdict",
     "RelocationId",
     "VersionedRow",
     "create_object",
     "delete_object",
     "fence_unit",
-    "judge_move",
     "mark_lost",
     "move_unit",
     "moved_row",
     "publish_descriptor",
     "put_lease",
     "recognise_commit",
-    "refuse_existing",
     "release_lease",
     "renew_lease",
     "reserve_generations",
@@ -193,39 +189,6 @@ def mark_lost(unit: Sequence[VersionedRow]) -> StoreWrite:
     return write
 
 
-class MoveVerdict(enum.Enum):
-    """What a row that was re-read says about one move."""
-
-    COMMITTED = "committed"
-    """Owner generation expected + 1 under this RelocationId: the move happened."""
-    FENCED = "fenced"
-    """The source took this RelocationId back."""
-    UNCHANGED = "unchanged"
-    """Still the owner the move started from: nothing of this move is written."""
-    PASSED_ON = "passed on"
-    """A later owner of the same incarnation: this move, if it happened, is followed by another (B6.8)."""
-    REPLACED = "replaced"
-    """Another owner, another incarnation, lost, or gone: the attempt is stale."""
-
-
-def judge_move(row: AuthorityRow | None, expected: AuthorityRow, relocation: RelocationId) -> MoveVerdict:
-    """Judge a row re-read after an unknown outcome or a conflict (B6.5): by generations and RelocationId, never
-    by the owner's name. `expected` is the row as first read; `row` None means missing."""
-    if row is None or row.object_generation != expected.object_generation:
-        return MoveVerdict.REPLACED
-    mark = row.relocation
-    ours = mark is not None and (mark.high, mark.low) == relocation
-    if row.owner_generation == expected.owner_generation + 1 and ours:
-        return MoveVerdict.COMMITTED
-    if row.owner_generation > expected.owner_generation + 1:
-        return MoveVerdict.PASSED_ON
-    if row.owner_generation != expected.owner_generation or row.state is not RowState.LIVE:
-        return MoveVerdict.REPLACED
-    if ours and mark is not None and mark.outcome is MarkOutcome.FENCED:
-        return MoveVerdict.FENCED
-    return MoveVerdict.UNCHANGED
-
-
 def recognise_commit(row: AuthorityRow, expected_owner_generation: int, relocation: RelocationId) -> bool:
     """Whether this row was written by that move: expected + 1 AND this RelocationId, committed (B6.5)."""
     return row.owner_generation == expected_owner_generation + 1 and row.relocation == RelocationMark(
@@ -312,8 +275,3 @@ class GenerationSource:
             return None
         self._next = generation + 1
         return generation
-
-
-def refuse_existing(row: AuthorityRow) -> AlreadyExists:
-    """The error for a create whose id is taken by a live object."""
-    return AlreadyExists(f"{describe_key(row.key)} exists on node {row.owner.run}", object_id=row.object_id)

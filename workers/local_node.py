@@ -142,10 +142,6 @@ class LocalNode(NodeOperations):
             await self._run.end(0)
         await self.start()
 
-    async def wait_ended(self) -> int | None:
-        """Wait until the supervisor process has ended; returns its exit code."""
-        return await self._run.watch.wait() if self._run is not None else None
-
     # operations
 
     async def call(

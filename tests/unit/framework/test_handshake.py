@@ -348,6 +348,43 @@ def test_a_frame_limit_below_the_least_is_malformed() -> None:
     )
 
 
+def identity(rid: bytes, generation: int = 22, role: int = 1) -> bytes:
+    return bytes((len(rid),)) + rid + struct.pack(">QBII", generation, role, 0, 1114112)
+
+
+WELL_FORMED = ACCEPTOR_NONCE + identity(b"node-b")
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "body", "says"),
+    [
+        (S.AWAIT_CHALLENGE, 2, ACCEPTOR_NONCE + identity(b""), "an empty name"),
+        (S.AWAIT_CHALLENGE, 2, ACCEPTOR_NONCE + identity(b"node-b", 0), "node generation 0"),
+        (S.AWAIT_CHALLENGE, 2, ACCEPTOR_NONCE + identity(b"node-b", role=9), "9 is not a valid PeerRole"),
+        (S.AWAIT_CHALLENGE, 2, WELL_FORMED + b"x", "octets behind the end of a message"),
+        (S.AWAIT_CHALLENGE, 2, WELL_FORMED[:-1], "a message is cut short"),
+        (S.AWAIT_CHALLENGE, 2, DIALLER_NONCE + identity(b"node-b"), "repeated this side's nonce"),
+        (S.AWAIT_CHALLENGE, 2, ACCEPTOR_NONCE + identity(b"node-a", 11), "itself"),
+        (S.AWAIT_PROOF, 3, b"short", "a proof of 5 octets"),
+        (S.AWAIT_WELCOME, 4, b"", "a proof of 0 octets"),
+    ],
+)
+def test_each_malformed_message_is_refused_with_what_is_wrong(
+    state: HandshakeState, kind: int, body: bytes, says: str
+) -> None:
+    message = struct.pack(">HB", len(body) + 1, kind) + body
+    received = PREAMBLE + message if state is S.AWAIT_CHALLENGE else message
+    side = in_state(state)
+    effects = side.handle(BytesReceived(received), 1.0)
+    assert says in failure(effects).message
+    assert side.state is S.CLOSED
+
+
+def test_a_message_without_a_type_is_malformed() -> None:
+    effects = in_state(S.AWAIT_CHALLENGE).handle(BytesReceived(PREAMBLE + b"\x00\x00"), 1.0)
+    assert "a message without a type" in failure(effects).message
+
+
 @given(st.binary(max_size=1200))
 def test_any_message_body_is_refused_or_read(body: bytes) -> None:
     side = in_state(S.AWAIT_HELLO)

@@ -13,24 +13,20 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sojourn.errors import AlreadyExists, DataLost, InvalidOperation, ProtocolError
+from sojourn.errors import DataLost, InvalidOperation, ProtocolError
 from sojourn.ids import GENERATION_MAX, NodeRun, ObjectKind, actor_key, spot_key
 from sojourn.location import Delete, IfMissing, IfVersion, Put, StoreWrite
 from sojourn.ownership import (
     BLOCK_AGE_MS,
     BLOCK_SIZE,
     GenerationSource,
-    MoveVerdict,
     VersionedRow,
     create_object,
     delete_object,
     fence_unit,
-    judge_move,
     mark_lost,
     move_unit,
     put_lease,
-    recognise_commit,
-    refuse_existing,
     release_lease,
     renew_lease,
     reserve_generations,
@@ -344,12 +340,6 @@ def test_writes_join_into_one() -> None:
         operator.add(create_object(new()), ())
 
 
-def test_the_error_for_a_taken_id_names_its_node() -> None:
-    error = refuse_existing(ROOM)
-    assert isinstance(error, AlreadyExists)
-    assert "spot 'lobby' exists on node node-a@7" in str(error)
-
-
 # moving
 
 
@@ -391,7 +381,7 @@ def test_a_fence_keeps_owner_and_generations_and_names_the_relocation() -> None:
     assert write.conditions == [IfVersion(ROOM.row_key, "v1"), IfVersion(ACTOR.row_key, "v2")]
     fenced = written(write)
     assert msgspec.structs.replace(fenced, relocation=None) == ROOM
-    assert judge_move(fenced, ROOM, MOVE) is MoveVerdict.FENCED
+    assert fenced.relocation == RelocationMark(*MOVE, MarkOutcome.FENCED)
 
 
 def test_a_lost_object_keeps_its_owner_for_the_reader() -> None:
@@ -399,32 +389,6 @@ def test_a_lost_object_keeps_its_owner_for_the_reader() -> None:
     write = mark_lost([VersionedRow(ROOM, "v1")])
     assert write.conditions == [IfVersion(ROOM.row_key, "v1")]
     assert written(write) == msgspec.structs.replace(ROOM, state=RowState.LOST)
-
-
-def test_a_row_read_again_is_judged_by_generations_and_relocation_never_by_the_owner() -> None:
-    moved = written(move_unit([VersionedRow(ROOM, "v")], TARGET, MOVE))
-    by_other = written(move_unit([VersionedRow(ROOM, "v")], TARGET, (1, 1)))
-    back = written(move_unit([VersionedRow(moved, "v")], SOURCE, (1, 1)))
-    other_fence = written(fence_unit([VersionedRow(ROOM, "v")], (1, 1)))
-    judged: dict[MoveVerdict, list[AuthorityRow | None]] = {
-        MoveVerdict.COMMITTED: [moved],
-        MoveVerdict.UNCHANGED: [ROOM, other_fence],
-        MoveVerdict.PASSED_ON: [back],
-        MoveVerdict.REPLACED: [
-            None,
-            by_other,
-            msgspec.structs.replace(moved, object_generation=78),
-            msgspec.structs.replace(ROOM, state=RowState.LOST),
-            msgspec.structs.replace(ROOM, owner_generation=0),
-        ],
-    }
-    for verdict, rows in judged.items():
-        for row in rows:
-            assert judge_move(row, ROOM, MOVE) is verdict, row
-    assert recognise_commit(moved, 1, MOVE)
-    assert not recognise_commit(by_other, 1, MOVE), "the owner's name alone is no proof"
-    assert not recognise_commit(ROOM, 1, MOVE)
-    assert not recognise_commit(moved, 2, MOVE)
 
 
 # leases and descriptors
