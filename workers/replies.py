@@ -34,6 +34,8 @@ KEPT_REPLIES_MAX = 16_384
 """Replies whose requester has not acknowledged them; one more is sent once, as any reply."""
 KEPT_OCTETS_MAX = 16 * 1024 * 1024
 """Octets of such replies in memory; above it those that are stored are let go of, the oldest first."""
+LOOK_PAUSE_S = 1.0
+"""How long after a look in vain for replies to let go of the next one is."""
 TOLD_AT_ONCE = 1000
 """Requests in one `RequestsTaken`."""
 _FRAME_ROOM = 64
@@ -143,6 +145,7 @@ class MovedReplies:
     def __init__(self, node: Supervisor) -> None:
         self._node = node
         self._kept: dict[_Key, _Kept] = {}
+        self._look_at = 0.0
         self.octets = 0
 
     def __len__(self) -> int:
@@ -169,12 +172,15 @@ class MovedReplies:
 
     def _room(self, octets: int) -> bool:
         """Make room for one more; False when there is none: what is kept is not given up for it."""
-        if self.octets + octets > KEPT_OCTETS_MAX:
+        now = self._node.loop.time()
+        if self.octets + octets > KEPT_OCTETS_MAX and now >= self._look_at:
             for kept in list(self._kept.values()):
                 if kept.body is not None:
                     self._handle(kept, rp.MemoryShort())
                 if self.octets + octets <= KEPT_OCTETS_MAX:
                     break
+            else:  # the store has none of them: a look at each for every reply would cost more than the reply
+                self._look_at = now + LOOK_PAUSE_S
         if self.octets + octets <= KEPT_OCTETS_MAX and len(self._kept) < KEPT_REPLIES_MAX:
             return True
         self._node.count("replies_not_kept")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sojourn.errors import InternalFailure, Unavailable
+from sojourn.errors import DataLost, InternalFailure, Unavailable
 from sojourn.handoff.replies import ReplyTelling
 from sojourn.ids import NodeRun
 from sojourn.location import StoreUnavailable
@@ -204,6 +204,24 @@ async def test_a_worker_killed_while_the_requester_is_away_is_told_later() -> No
         error = await outcome(scene.request)
         assert isinstance(error, Unavailable)
         assert "worker process" in error.message
+        await scene.settled()
+
+
+async def test_followed_requests_that_wait_for_a_killed_worker_are_told_later() -> None:
+    async with moved_request(max_queued_jobs=16) as scene:
+        asked = [asyncio.ensure_future(outcome(scene.device.request(Device.add, 1))) for _ in range(20)]
+        async with asyncio.timeout(20):
+            while not scene.target.lanes[0].waiting:
+                await scene.tick()
+        scene.part()
+        await scene.it.kill_worker("n1", scene.device)
+        await scene.it.journal.wait("worker_lost")
+        assert not any(request.done() for request in asked)
+        scene.meet()
+        ends = await asyncio.gather(*asked)
+        assert isinstance(ends[0], Unavailable), "the worker had it"
+        assert isinstance(ends[-1], DataLost), "it never reached the worker"
+        assert isinstance(await outcome(scene.request), Unavailable)
         await scene.settled()
 
 

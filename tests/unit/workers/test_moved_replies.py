@@ -11,6 +11,7 @@ from sojourn import mesh
 from sojourn.control import ErrorBody, SavedRequest, decode_error, encode_error
 from sojourn.errors import ERROR_KINDS, ProtocolError
 from sojourn.frames import FLAG_ERROR, parse_reply_header, reply_frame
+from sojourn.handoff import replies as rp
 from sojourn.ids import NodeRun, ObjectKind, spot_key
 from sojourn.location import StoreUnavailable
 from sojourn.options import Options
@@ -292,6 +293,31 @@ async def test_more_than_may_be_kept_is_sent_once_as_any_reply(
     assert wire.sent == [("reply", body)]
     assert ends.here.counters["replies_not_kept"] == 1
     assert await ends.blobs.read(REFERENCE) is None
+
+
+async def test_a_look_for_room_in_vain_is_not_repeated_at_once(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*arguments: Any) -> bool:
+        raise StoreUnavailable("away", applied="no")
+
+    monkeypatch.setattr(ends.blobs, "put", away)
+    monkeypatch.setattr(module, "KEPT_OCTETS_MAX", 150)
+    ends.end()
+    await ends.here.idle()
+    looks: list[Any] = []
+    handle = ends.kept._handle
+
+    def counting(kept: Any, event: Any) -> None:
+        looks.append(event)
+        handle(kept, event)
+
+    monkeypatch.setattr(ends.kept, "_handle", counting)
+    for low in (11, 12, 13):
+        ends.end(request=RunningRequest(KEY, 9, low, True))
+    assert looks == [rp.MemoryShort()]
+    assert ends.here.counters["replies_not_kept"] == 3
+    assert len(ends.kept) == 1
 
 
 async def test_a_requester_that_ended_ends_it(ends: Ends) -> None:
