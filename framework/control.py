@@ -31,6 +31,7 @@ __all__ = [
     "LogLine",
     "ObjectGone",
     "OpenObject",
+    "OpenRequest",
     "Opened",
     "Ping",
     "Pong",
@@ -90,6 +91,16 @@ def short_text(text: str) -> str:
     if len(text) <= MESSAGE_CHARACTERS_MAX:
         return text
     return f"{text[:MESSAGE_CHARACTERS_MAX]}... ({len(text)} characters)"
+
+
+class OpenRequest(msgspec.Struct, frozen=True, array_like=True):
+    """A request that waits in a captured queue: who has to be told if nobody will ever run it."""
+
+    rid: bytes
+    generation: int
+    reply_route: int
+    operation_high: int
+    operation_low: int
 
 
 class RegistryEntry(msgspec.Struct, frozen=True):
@@ -320,7 +331,8 @@ class BoundaryReached(_Control):
 class Captured(_Control):
     """State, queue and timers are captured; `length` bytes of envelope follow in bulk frames.
 
-    `sealed_ns` is CLOCK_MONOTONIC ns when dispatch stopped; `records` counts captured work.
+    `sealed_ns` is CLOCK_MONOTONIC ns when dispatch stopped; `records` counts captured work, timer ticks
+    included, `sends` the one-way messages in it, `requests` are the requests in it.
     """
 
     call: int
@@ -329,6 +341,8 @@ class Captured(_Control):
     checksum: int
     sealed_ns: int
     records: int
+    requests: list[OpenRequest] = []
+    sends: int = 0
 
 
 class SealRefused(_Control):

@@ -9,10 +9,11 @@ how the pieces are sent.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from sojourn.control import Restore, SavedRequest
+from sojourn.control import OpenRequest, Restore, SavedRequest
 from sojourn.errors import InvalidOperation, ProtocolError
 from sojourn.frames import FLAG_COMPLETE, FLAG_REQUEST, RecordHeader
 from sojourn.ids import ObjectKind, describe_key, key_id
@@ -71,12 +72,15 @@ _part_decoder = msgspec.msgpack.Decoder(_FrameworkPart)
 
 
 class CapturedObject(NamedTuple):
-    """An envelope in pieces, and its length, CRC-32C and number of saved messages and ticks."""
+    """An envelope in pieces, and its length, CRC-32C, number of saved messages and ticks, its requests and the
+    number of its sends."""
 
     pieces: list[Buffer]
     length: int
     checksum: int
     records: int
+    requests: list[OpenRequest]
+    sends: int
 
 
 class _Pieces:
@@ -145,7 +149,27 @@ def capture(cell: Cell, seal: Seal, jobs: list[Job]) -> CapturedObject:
     total = 0
     for piece in pieces:
         total = checksum(piece, total)
-    return CapturedObject(pieces, sum(map(len, pieces)), total, len(saved) + len(ticks))
+    requests = open_requests(work.record for work in saved)
+    records, sends = len(saved) + len(ticks), len(saved) - len(requests)
+    return CapturedObject(pieces, sum(map(len, pieces)), total, records, requests, sends)
+
+
+def open_requests(records: Iterable[bytes]) -> list[OpenRequest]:
+    """The requests among frozen records."""
+    found: list[OpenRequest] = []
+    for record in records:
+        fields = read_record(record)
+        if fields.reply_route:
+            found.append(
+                OpenRequest(
+                    fields.source_rid,
+                    fields.source_node_generation,
+                    fields.reply_route,
+                    fields.operation_high,
+                    fields.operation_low,
+                )
+            )
+    return found
 
 
 def _state_pieces(cell: Cell, timers: list[ActiveTimer]) -> list[Buffer]:

@@ -188,7 +188,7 @@ class ObjectHost:
             case Restore():
                 self.moving.restore(message)
             case DropObject():
-                self.moving.drop_assembly(message.key)
+                self.moving.drop_assembly(message)
                 self.making.drop(message)
             case AskFigures(call=call):
                 self.port.submit_control(Figures(call, self.counters.values()))

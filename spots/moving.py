@@ -14,6 +14,7 @@ from sojourn.control import (
     AwaitBoundary,
     BoundaryReached,
     Captured,
+    DropObject,
     ErrorBody,
     Restore,
     Restored,
@@ -23,8 +24,15 @@ from sojourn.control import (
     UnitMember,
     Unseal,
 )
-from sojourn.errors import DeadlineExceeded, InvalidOperation, NotFound, ProtocolError, SojournError
-from sojourn.ids import ObjectKey, ObjectKind, describe_key
+from sojourn.errors import (
+    DeadlineExceeded,
+    InvalidOperation,
+    NotFound,
+    ProtocolError,
+    SojournError,
+    Unavailable,
+)
+from sojourn.ids import ObjectKind, describe_key
 from sojourn.spots.capture import CapturedObject, capture, restore, saved_requests
 from sojourn.spots.cell import Cell, Phase
 from sojourn.spots.failures import failure_of
@@ -165,7 +173,14 @@ class Moving:
         host.acceptance.forget(jobs)
         host.port.submit_control(
             Captured(
-                message.call, message.handoff, captured.length, captured.checksum, sealed_ns, captured.records
+                message.call,
+                message.handoff,
+                captured.length,
+                captured.checksum,
+                sealed_ns,
+                captured.records,
+                captured.requests,
+                captured.sends,
             )
         )
         self._send_bulk(cell, message, captured)
@@ -274,6 +289,7 @@ class Moving:
     def _fill(self, assembly: _Assembly, error: SojournError | None) -> None:
         cell, message, host = assembly.cell, assembly.message, self._host
         if cell.phase is Phase.GONE:
+            self._restored(message, _dropped(message))
             return
         try:
             if error is not None:
@@ -304,11 +320,17 @@ class Moving:
         told = None if error is None else ErrorBody.of(error)
         self._host.port.submit_control(Restored(message.call, message.handoff, told, list(requests)))
 
-    def drop_assembly(self, key: ObjectKey) -> None:
-        """Forget an arrival that will not be completed."""
+    def drop_assembly(self, message: DropObject) -> None:
+        """Forget an arrival that will not be completed; who waits for it is told."""
         for handoff, assembly in list(self._assemblies.items()):
-            if assembly.message.key == key:
+            if assembly.message.key == message.key and message.handoff in (0, handoff):
                 del self._assemblies[handoff]
+                self._restored(assembly.message, _dropped(assembly.message))
+
+
+def _dropped(message: Restore) -> Unavailable:
+    name = describe_key(message.key)
+    return Unavailable(f"the arrival of {name} was given up", object_id=name, applied="no")
 
 
 def _room_for(length: int) -> memoryview:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from sojourn import mesh
 from sojourn.errors import InvalidOperation, ProtocolError, SojournError, Unavailable
@@ -45,7 +46,7 @@ from sojourn.workers.budget import Budget
 from sojourn.workers.following import Following
 from sojourn.workers.handoff_times import HandoffTimes
 from sojourn.workers.handoff_wire import HandoffWire, identity_of, manifest_of, object_key_of
-from sojourn.workers.host_move import MoveResult
+from sojourn.workers.host_move import STOPPING, MoveResult
 from sojourn.workers.intake import Intake
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
@@ -106,6 +107,9 @@ class Coordinator:
         self.times = HandoffTimes(node)
         self.intake = Intake(node)
         self._moving: dict[ObjectKey, asyncio.Task[MoveResult]] = {}
+        self._begun: WeakSet[asyncio.Task[MoveResult]] = WeakSet()
+        """Moves that have gone past their preparation: they end with their driver's outcome."""
+        self._closing = False
 
     # starting a move ----------------------------------------------------------------------------
 
@@ -142,18 +146,29 @@ class Coordinator:
     ) -> MoveResult:
         """Share the move under way if it goes where this caller wants; else start one when that is over."""
         while True:
+            if self._closing:
+                return STOPPING
             if self._node.router.objects.get(held.key) is not held or held.place is Place.FOLLOW:
                 raise _not_here(held.key)
             under_way = self._moving.get(held.key)
             if under_way is None:
                 break
-            result = await asyncio.shield(under_way)
+            result = await self._result_of(under_way)
             if to is None or result.target.encode("utf-8", "surrogateescape") == to:
                 return result
         task = self._node.loop.create_task(self._move(held, to, version, deadline))
         self._moving[held.key] = task
         task.add_done_callback(lambda _: self._moving.pop(held.key, None))
-        return await asyncio.shield(task)
+        return await self._result_of(task)
+
+    async def _result_of(self, task: asyncio.Task[MoveResult]) -> MoveResult:
+        """What a move ends in; who is cancelled ends only its own wait (B10.4)."""
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and self._closing:
+                return STOPPING
+            raise
 
     async def _move(
         self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
@@ -196,6 +211,7 @@ class Coordinator:
             self.source_forgotten(driver)
             return MoveResult("failed", "TargetUnavailable", f"the link to {target.run} broke")
         node.count("relocations_started")
+        self._begun.add(self._moving[held.key])
         driver.begin(link)
         result = await driver.outcome
         node.count(f"relocations_{result.outcome}")
@@ -360,12 +376,19 @@ class Coordinator:
         """No object, no follow route and no resend window is left here (B10.5)."""
         return not self.sources and not self._node.router.objects
 
-    async def close(self) -> None:
-        """The node stops: nobody waits for a move any more. What the other nodes hold is theirs to settle."""
-        moves = list(self._moving.values())
-        for move in moves:
-            move.cancel()
-        await asyncio.gather(*moves, return_exceptions=True)
+    async def close(self, limit_s: float = 0.0) -> None:
+        """The node stops: no new move begins, and what is sealed may end for `limit_s` seconds (section 9: the
+        seal was first). Then nobody waits for a move any more; what the other nodes hold is theirs to settle."""
+        self._closing = True
+        for move in self._moving.values():
+            if move not in self._begun:
+                move.cancel()
+        sealed = [source.outcome for source in self.sources.values() if source.sealed_ns]
+        if sealed and limit_s > 0:
+            await asyncio.wait(sealed, timeout=limit_s)
+        for source in self.sources.values():
+            source.shut_down()
+        await asyncio.gather(*self._moving.values(), return_exceptions=True)
         for source in self.sources.values():
             source.close()
         for target in self.targets.values():

@@ -11,15 +11,17 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sojourn.control import Restore, UnitMember
-from sojourn.errors import ERROR_KINDS, InternalFailure
+from sojourn.control import ErrorBody, OpenRequest, Restore, Restored, SavedRequest, UnitMember, encode_error
+from sojourn.errors import ERROR_KINDS, InternalFailure, SojournError, Unavailable, error_from_fields
 from sojourn.frames import parse_record_header
 from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log, Machine
 from sojourn.handoff.terms import HandoffIdentity
-from sojourn.ids import describe_key
+from sojourn.ids import NodeRun, describe_key
+from sojourn.workers.bulk_out import BulkOut
 from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.link import Link
-from sojourn.workers.objects import LocalObject
+from sojourn.workers.objects import Arrival, LocalObject, Place
+from sojourn.workers.records import error_reply
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["HandoffDriver", "relocation_name"]
 
 
+RESTORES_MAX = 3
+"""So many workers may end while they restore an object before it is given up: perhaps it ends them."""
 MachineT = TypeVar("MachineT", bound=Machine)
 
 
@@ -55,6 +59,8 @@ class HandoffDriver(Generic[MachineT]):
         self.held = held
         self.number = number
         self.forgotten = False
+        self._unit: list[LocalObject] = [held]
+        """The participants, the unit's own object first."""
         self._identity = identity
         self._wire = wire
         self.frames = wire.frames
@@ -153,6 +159,76 @@ class HandoffDriver(Generic[MachineT]):
             ),
         )
 
+    async def _restore_elsewhere(
+        self,
+        object_generation: int,
+        owner_generation: int,
+        chunks: Callable[[], Iterable[bytes]],
+        wanted: Callable[[], bool],
+        members: tuple[UnitMember, ...],
+    ) -> tuple[int, Restored]:
+        """Build the object in another worker of this node: its own ended, the payload is still whole here (B6.6).
+
+        Returns:
+            The worker and its answer, at a moment at which the worker is alive.
+
+        Raises:
+            Unavailable: no worker became ready in time, or the object is not `wanted` any more.
+            SojournError: what the restore ended in.
+        """
+        node = self._node
+        for _ in range(RESTORES_MAX):
+            worker = await node.creation.worker_for_new()
+            if not wanted():
+                raise Unavailable("it is not needed any more", applied="no")
+            lane = node.lanes[worker]
+            octets = sum(map(len, chunks()))
+            answer = self._begin_restore(worker, object_generation, owner_generation, octets, members)
+            out = BulkOut(node.pool, worker, self.number, node.start)
+            for chunk in chunks():
+                out.put(chunk)
+            out.end()
+            try:
+                result = await answer
+            except Unavailable:
+                out.stop()
+                continue  # that worker ended too
+            assert isinstance(result, Restored)
+            if result.error is not None:
+                raise error_from_fields(result.error.kind, result.error.fields)
+            if node.lanes.get(worker) is lane and worker in node.object_counts:
+                return worker, result
+        raise InternalFailure(f"{RESTORES_MAX} workers ended while they restored it")
+
+    def _wait_as_new(self) -> None:
+        """Records for the unit wait until it stands in a worker again, as for one that is being made."""
+        for each in self._unit:
+            each.place = Place.CREATING
+            each.waiting = []
+
+    def _take_again(self) -> list[tuple[LocalObject, Arrival]]:
+        """The unit takes records again. Returns what waited, to be delivered behind what comes first."""
+        waited: list[tuple[LocalObject, Arrival]] = []
+        for each in self._unit:
+            each.place = Place.ACTIVE
+            each.staging = None
+            waiting, each.waiting = each.waiting, None
+            waited += [(each, arrival) for arrival in waiting or ()]
+        return waited
+
+    def _deliver_waited(self, waited: Iterable[tuple[LocalObject, Arrival]]) -> None:
+        for each, (body, header, debt) in waited:
+            self._node.router.to_object(each, body, header, debt, None)
+
+    def _fail_waiting(self, error: SojournError) -> None:
+        """The unit does not come back: what waited for it ends."""
+        for each in self._unit:
+            waiting, each.waiting = each.waiting, None
+            for body, header, debt in waiting or ():
+                if debt is not None:
+                    debt.settle()
+                self._node.fail_record(body, header, error)
+
     def _fail_records(self, records: Iterable[bytes], kind: str, why: str) -> None:
         """Answer what nobody handled with a typed error; `why` says what became of the relocation."""
         name = describe_key(self.held.key)
@@ -164,6 +240,20 @@ class HandoffDriver(Generic[MachineT]):
                 applied="no",
             )
             self._node.fail_record(body, parse_record_header(body), error)
+
+    def _end_requests(self, requests: Iterable[OpenRequest | SavedRequest], error: SojournError) -> None:
+        """Answer requests that nobody will run any more; who has its reply already drops this one."""
+        encoded = encode_error(ErrorBody.of(error))
+        for request in requests:
+            self._node.router.reply(
+                error_reply(
+                    NodeRun(request.rid, request.generation),
+                    request.reply_route,
+                    request.operation_high,
+                    request.operation_low,
+                    encoded,
+                )
+            )
 
     def _log(self, effect: Log) -> None:
         fields = {name: value for name, value in effect.fields.items() if name != "relocation_id"}

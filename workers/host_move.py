@@ -16,7 +16,7 @@ from sojourn.rows import HostState
 from sojourn.workers.host_result import HostRelocation, StayedUnit
 from sojourn.workers.objects import LocalObject, Place
 
-__all__ = ["BLOCKED_REASONS", "HostMove", "MoveResult", "check_mode", "failure_reason"]
+__all__ = ["BLOCKED_REASONS", "STOPPING", "HostMove", "MoveResult", "check_mode", "failure_reason"]
 
 BLOCKED_REASONS = (
     "TargetUnavailable",
@@ -56,6 +56,10 @@ class MoveResult:
     detail: str = ""
     target: str = ""
     interruption_ns: int = 0
+
+
+STOPPING = MoveResult("failed", "ShutdownRequested", "the node is shutting down")
+"""The end of a move that had not begun when its node began to stop."""
 
 
 def check_mode(mode: str, target_version: int | None, own_version: int) -> int:
@@ -142,14 +146,17 @@ class HostMove:
                 batch = self._next_batch(stays)
                 if batch:
                     await self._move_batch(batch, version, deadline, result, stays)
-                elif self._landing() and asyncio.get_running_loop().time() < deadline:
+                elif (
+                    self._landing()
+                    and not self.shutting_down
+                    and asyncio.get_running_loop().time() < deadline
+                ):
                     await asyncio.sleep(LANDING_PAUSE_S)
                 else:
                     break
+            why = "ShutdownRequested" if self.shutting_down else "DeadlineExceeded"
             for unit in self._landing():
-                self._note(
-                    unit, MoveResult("failed", "DeadlineExceeded", "it had not arrived"), result, stays
-                )
+                self._note(unit, MoveResult("failed", why, "it had not arrived"), result, stays)
             emptied = not result.stayed
         finally:
             if not self.shutting_down:
@@ -158,11 +165,15 @@ class HostMove:
             result.outcome = "Blocked"
         return result
 
+    def shut_down(self) -> None:
+        """The node stops: no further unit is moved, and who waits gets `Blocked` with `ShutdownRequested` and the
+        units that stayed (B10.2, B10.4)."""
+        self.shutting_down = True
+
     async def close(self) -> None:
-        """The node stops: end the operation, however far it came."""
+        """Return when the operation has told everybody; the moves under way have ended before."""
         self.shutting_down = True
         if self._running is not None:
-            self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
     def _next_batch(self, stays: Iterable[ObjectKey]) -> list[LocalObject]:
@@ -223,4 +234,6 @@ def failure_reason(reason: object) -> str:
         if reason.kind == "DeadlineExceeded":
             return "DeadlineExceeded"
         return "StoreUnavailable" if reason.kind == "StoreUnavailable" else "RelocationFailed"
+    if "the store" in str(reason):
+        return "StoreUnavailable"
     return "DeadlineExceeded" if "deadline" in str(reason) else "RelocationFailed"

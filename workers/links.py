@@ -21,7 +21,14 @@ from typing import Any, Protocol
 
 from sojourn import mesh
 from sojourn.errors import NotConfigured
-from sojourn.handshake import Handshake
+from sojourn.handshake import (
+    BytesReceived,
+    Connected,
+    EndOfStream,
+    Handshake,
+    HandshakeState,
+    SendBytes,
+)
 from sojourn.handshake_octets import (
     NONCE_OCTETS,
     HandshakeRefused,
@@ -195,6 +202,27 @@ class Links:
         keeper = self._keepers.pop(run, None)
         if keeper is not None:
             keeper.cancel()
+
+    async def answers(self, run: NodeRun, endpoint: str) -> bool:
+        """Whether `run` itself answers at an endpoint. No link comes of it, and nothing is proved to it."""
+        handshake = self._handshake(run)
+        host, port = mesh.parse_endpoint(endpoint)
+        now = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(self.options.dial_timeout_s):
+                reader, writer = await asyncio.open_connection(host, port, ssl=self._tls_client)
+                try:
+                    for effect in handshake.handle(Connected(), now):
+                        if isinstance(effect, SendBytes):
+                            writer.write(effect.octets)
+                    while handshake.state is HandshakeState.AWAIT_CHALLENGE:
+                        octets = await reader.read(4096)
+                        handshake.handle(BytesReceived(octets) if octets else EndOfStream(), now)
+                finally:
+                    writer.transport.abort()
+        except (OSError, TimeoutError):
+            return False
+        return handshake.peer is not None
 
     async def stop(self, timeout_s: float) -> None:
         """Say goodbye on every link, wait for the peers' goodbyes up to `timeout_s`, then cut what is left.

@@ -24,7 +24,6 @@ from sojourn.lease import LeaseClock
 from sojourn.options import Options
 from sojourn.ownership import publish_descriptor
 from sojourn.rows import (
-    NODE_PREFIX,
     HostState,
     NodeDescriptor,
     OwnerLease,
@@ -45,6 +44,7 @@ from sojourn.workers.router import Router
 from sojourn.workers.routes import Route
 from sojourn.workers.senders import SenderPaths
 from sojourn.workers.stream import Piece
+from sojourn.workers.twins import read_descriptors, refuse_twin
 
 __all__ = ["Member"]
 
@@ -61,7 +61,8 @@ class Member(Exchange):
         """Open stores and the listener, take the lease, and link up with every live node.
 
         Raises:
-            NotConfigured: a setting is wrong (store address, port in use, secret missing).
+            NotConfigured: a setting is wrong (store address, port in use, secret missing), or a node of this
+                RID is alive.
             StoreUnavailable: the store cannot be reached.
         """
         options = self.options
@@ -94,11 +95,15 @@ class Member(Exchange):
             self.store, lambda: self.owner, self._connected, lambda: clock.may_admit(boot_ms())
         )
         await self.links.start()
+        if self.role is PeerRole.NODE:
+            await refuse_twin(self.store, self.links, self.run)
         lease = OwnerLease(self.run.rid, self.run.generation, self.owner_id, self.lease_generation)
         self.keeper = LeaseKeeper(
             self.store, lease, self.descriptor, clock, self.lease_moved, self.recheck_objects
         )
         await self.keeper.put_first(options.store_timeout_ms / 1000)
+        if self.role is PeerRole.NODE:
+            await refuse_twin(self.store, self.links, self.run)
         self.start(self._keep_lease())
         await self.refresh()
         self.start(self._keep_refreshing())
@@ -163,14 +168,7 @@ class Member(Exchange):
 
     async def refresh(self) -> None:
         """Read which members there are, and connect to those that are new."""
-        rows: list[NodeDescriptor] = []
-        cursor: str | None = None
-        while True:
-            page = await self.store.scan(NODE_PREFIX, cursor)
-            rows.extend(decode_descriptor(row.value) for row in page.rows)
-            cursor = page.cursor
-            if cursor is None:
-                break
+        rows = await read_descriptors(self.store)
         rows = [row for row in rows if row.run != self.run]
         known = {node.run for node in self.roster.nodes()}
         self.roster.refresh(rows, [link.peer for link in self.links.all()])
@@ -327,8 +325,11 @@ class Member(Exchange):
         if descriptor.run != link.peer:
             self.log("false_announcement", "warning", peer=str(link.peer), named=str(descriptor.run))
             return
+        if descriptor.rid == self.run.rid and descriptor.run != self.run:
+            self.log("rid_in_use", "error", peer=str(descriptor.run))
         for former in self.roster.nodes():
-            if former.rid == descriptor.rid and former.generation < descriptor.generation:
+            older = former.rid == descriptor.rid and former.generation < descriptor.generation
+            if older and former.run != self.run:  # this run ends when its own lease does
                 self.run_ended(former.run)
         self.roster.heard(descriptor)
 

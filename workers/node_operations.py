@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CALL_MARGIN_S", "NodeOperations", "RelocationMode", "RemoteNode"]
 
-CALL_MARGIN_S = 10.0
-"""How much longer a caller waits for a node's answer than the node has for the operation."""
+CALL_MARGIN_S = 15.0
+"""How much longer a caller waits for a node's answer than the node has for the operation: a move past its boundary
+is settled up to the commit reserve (10 s) after its deadline (B8.2)."""
 
 RelocationMode = Literal["PlannedMaintenance", "RollingUpdate"]
 

@@ -215,6 +215,7 @@ class Operations(MemberOperations):
             "listening": node.links.listening,
             "state": node.state.value,
             "cordoned": node.cordoned,
+            "lease_confirmed": node.admission_open(),
             "objects": sum(node.object_counts.values()),
             "objects_by_worker": {str(worker): count for worker, count in node.object_counts.items()},
             "handoffs": len(node.coordinator.sources),

@@ -18,24 +18,26 @@ from sojourn.control import (
     Captured,
     DropObject,
     OpenObject,
-    Restored,
+    OpenRequest,
     Seal,
     SealRefused,
     UnitMember,
     Unseal,
 )
 from sojourn.errors import (
+    ERROR_KINDS,
     DataLost,
     DeadlineExceeded,
     SojournError,
+    Unavailable,
     error_from_fields,
 )
-from sojourn.frames import RecordHeader, parse_record_header
+from sojourn.frames import FLAG_LOOP, FLAG_MARKER, FLAG_REQUEST, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import Event, IllegalTransition, Log
 from sojourn.handoff.source import SourceHandoff, SourcePlan
 from sojourn.handoff.source_states import Abandoning
-from sojourn.handoff.terms import HandoffOptions, Manifest, Outcome
+from sojourn.handoff.terms import HandoffOptions, Manifest, Outcome, Phase
 from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.wire.checksum import checksum
 from sojourn.workers.captured_payload import CapturedPayload
@@ -46,7 +48,7 @@ from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.host_move import MoveResult, failure_reason
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
-from sojourn.workers.records import frozen_record
+from sojourn.workers.records import frozen_record, record_origin
 from sojourn.workers.session_wire import SessionWire
 from sojourn.workers.source_sessions import SourceSessions
 from sojourn.workers.stream import HandedMark
@@ -82,14 +84,18 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         self.plan = plan
         self.payload = CapturedPayload(wire.frames, node.coordinator.budget, node.retention, node.loop)
         self._rows = rows
-        self._unit = (held, *members)
+        self._unit = [held, *members]
         self.outcome: asyncio.Future[MoveResult] = node.loop.create_future()
         self._authority_gone = False
         self._chunk_limit = 0
         self._relay_marks: list[HandedMark] = []
         """One per relay record of the last `SendRelay`: what may have arrived must not be followed as well."""
+        self._taken: list[OpenRequest] = []
+        """Requests that left with the payload or the batch, for the case that nobody else can end them."""
+        self._taken_sends = 0
         self._sealed_ns = 0
         self._past_boundary = False
+        self._relayed = False
         self._debt: Debt | None = None
         self._sessions = SourceSessions(node, sessions, self.handle)
         self._steps = {
@@ -113,6 +119,7 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
             effects.RemoveFollowRoute: self._remove_follow,
             effects.MarkLost: self._mark_lost,
             effects.FailHeld: self._fail_held,
+            effects.FailTaken: self._fail_taken,
             effects.ReportOutcome: self._report,
             effects.ReadRow: self._read_row,
             effects.ForgetHandoff: self._forget,
@@ -151,6 +158,26 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
     def _broken(self, bug: IllegalTransition) -> None:
         if not self.outcome.done():
             self.outcome.set_result(MoveResult("in_doubt", "RelocationFailed", bug.message.splitlines()[0]))
+
+    @property
+    def _target(self) -> str:
+        return self.plan.target.rid.decode("utf-8", "backslashreplace")
+
+    def shut_down(self) -> None:
+        """The node stops and waits no longer. What the target was asked for it may still carry out."""
+        self._fail_records(self.machine.unsent, "ShuttingDown", "its node stopped while it moved")
+        if not self.outcome.done():
+            name = describe_key(self.held.key)
+            error = Unavailable(
+                f"{name} was on its way to node {self.plan.target} when its node stopped",
+                object_id=name,
+                phase=self.machine.phase,
+                applied="unknown",
+            )
+            self._end_requests(self._taken, error)
+            word = "failed" if self.machine.phase is Phase.SOURCE_RUNNING else "in_doubt"
+            detail = "the node stopped while it moved"
+            self.outcome.set_result(MoveResult(word, "ShutdownRequested", detail, self._target))
 
     def _stepped(self) -> None:
         state = self.machine.state
@@ -270,6 +297,8 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         except SojournError:
             return events.WorkerLost()
         self._sealed_ns = result.sealed_ns
+        self._taken = list(result.requests)
+        self._taken_sends = result.sends
         return events.ObjectCaptured(
             Manifest(result.length, len(self.payload.chunks), result.checksum, self._node.application_version)
         )
@@ -316,7 +345,11 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         link = self._link_of(effect.connection)
         if link is None:
             return
+        first = not self._relayed
+        self._relayed = True
         for body in effect.records:
+            if first:
+                self._note_taken(body)
             mark = HandedMark()
             self._relay_marks.append(mark)
             link.send_contract([[self.frames.relay_head, frozen_record(body)]], 0, mark)
@@ -373,7 +406,8 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
             self._reopen(effect.records)
             node.loop.call_soon(self.handle, events.DispatchRestored())
         elif effect.captured:
-            self._ask(self._restore_elsewhere(effect.records))
+            self._wait_as_new()
+            self._ask(self._restore_here(effect.records))
         else:
             name = describe_key(held.key)
             error = DataLost(f"{name} was lost with its worker process", object_id=name, applied="no")
@@ -395,21 +429,17 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         self.held.settle_debts(self._node.retention)
         self._deliver(effects.DeliverRecords(records))
 
-    async def _restore_elsewhere(self, records: tuple[bytes, ...]) -> Event:
-        """The worker died with the captured object: the payload is still whole here (B6.6)."""
+    async def _restore_here(self, records: tuple[bytes, ...]) -> Event:
+        """The worker died with the captured object: it goes on in another one (B6.6)."""
         node, held, plan = self._node, self.held, self.plan
         try:
-            worker = await node.creation.worker_for_new()
-            answer = self._begin_restore(
-                worker, plan.object_generation, plan.owner_generation, self.payload.octets, self._members()
+            worker, result = await self._restore_elsewhere(
+                plan.object_generation,
+                plan.owner_generation,
+                lambda: self.payload.chunks,
+                lambda: not self.forgotten,
+                self._members(),
             )
-            for chunk in self.payload.chunks:
-                node.pool.send_bulk(worker, self.number, False, chunk)
-            node.pool.send_bulk(worker, self.number, True, b"")
-            result = await answer
-            assert isinstance(result, Restored)
-            if result.error is not None:
-                raise error_from_fields(result.error.kind, result.error.fields)
             if self._authority_gone:
                 node.pool.control(worker, DropObject(held.key, "", self.number))
                 raise self._authority_error()
@@ -427,12 +457,18 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
         node.lanes[worker].deliver_ordered(
             node.pool.encode(OpenObject(0, held.key, plan.owner_generation, self.number))
         )
-        self._reopen(records)
+        held.settle_debts(node.retention)
+        waited = self._take_again()
+        self._deliver(effects.DeliverRecords(records))
+        self._deliver_waited(waited)
         return events.DispatchRestored()
 
     def _not_restored(self, records: tuple[bytes, ...], error: SojournError) -> None:
+        """Nothing of it runs again: what it had queued ends like what was held."""
+        self._end_requests(self._taken, error)
         for body in records:
             self._node.fail_record(body, parse_record_header(body), error)
+        self._fail_waiting(error)
         self._remove_follow(effects.RemoveFollowRoute())
 
     def _deliver(self, effect: effects.DeliverRecords) -> None:
@@ -484,13 +520,44 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
             if objects.get(each.key) is each:
                 del objects[each.key]
 
+    def _note_taken(self, body: bytes) -> None:
+        header = parse_record_header(body)
+        if header.flags & FLAG_REQUEST:
+            origin = record_origin(body, header.record_at)
+            self._taken.append(
+                OpenRequest(
+                    origin.rid,
+                    origin.generation,
+                    header.reply_route,
+                    header.operation_high,
+                    header.operation_low,
+                )
+            )
+        elif not header.flags & (FLAG_MARKER | FLAG_LOOP):
+            self._taken_sends += 1
+
+    def _fail_taken(self, effect: effects.FailTaken) -> None:
+        name = describe_key(self.held.key)
+        self._node.count("failed_requests" if effect.applied == "no" else "in_doubt", len(self._taken))
+        error = ERROR_KINDS[effect.kind](
+            f"{name} took the message along in its relocation to node {self.plan.target}, which did not end well",
+            object_id=name,
+            phase=self.machine.phase,
+            applied=effect.applied,
+        )
+        self._end_requests(self._taken, error)
+        if effect.sends and self._taken_sends:
+            self._node.count("dead_letters", self._taken_sends)
+            self._log(Log("dead_letter", "warning", {"reason": str(error), "messages": self._taken_sends}))
+        self._taken, self._taken_sends = [], 0
+
     def _fail_held(self, effect: effects.FailHeld) -> None:
         self._fail_records(effect.records, effect.kind, f"its relocation ended ({self.machine.phase})")
 
     def _report(self, effect: effects.ReportOutcome) -> None:
         if self.outcome.done():
             return
-        target = self.plan.target.rid.decode("utf-8", "backslashreplace")
+        target = self._target
         if effect.outcome is Outcome.MOVED:
             result = MoveResult("moved", target=target)
         else:

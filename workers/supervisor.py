@@ -132,11 +132,13 @@ class Supervisor(Member):
         if self.state is not HostState.STOPPED:
             self.state = HostState.DRAINING
         if hasattr(self, "host_move"):
+            self.host_move.shut_down()
+        await self.coordinator.close(timeout_s / 2)
+        if hasattr(self, "host_move"):
             await self.host_move.close()
-        await self.coordinator.close()
         self.replies.close()
         self.sessions.close()
-        graceful = await self.pool.stop(timeout_s)
+        graceful = await self.pool.stop(max(0.0, timeout_s - (self.loop.time() - began)))
         await self.cold.close()
         await self.leave(max(0.5, timeout_s - (self.loop.time() - began)))
         return graceful
@@ -198,7 +200,12 @@ class Supervisor(Member):
         """The lease had expired: objects whose row changed meanwhile are dropped (B6.4), and nobody believes the
         bindings held here any more (B11.2)."""
         self.sessions.desk.lease_over()
-        here = [held for held in self.router.objects.values() if held.place in (Place.ACTIVE, Place.SOURCE)]
+        here = [
+            held
+            for held in self.router.objects.values()
+            if held.place in (Place.ACTIVE, Place.SOURCE)
+            or (held.place is Place.CREATING and held.staging is not None)
+        ]
         rows = await self.directory.read_many([held.key for held in here])
         for held in here:
             if self.router.objects.get(held.key) is not held:
@@ -208,7 +215,7 @@ class Supervisor(Member):
             gone = (
                 row is None or row.object_generation != held.object_generation or row.state is RowState.LOST
             )
-            if held.place is Place.SOURCE:
+            if held.staging is not None:
                 if gone:
                     self.coordinator.authority_lost(held)
             elif held.place is Place.ACTIVE and (row is None or gone or row.owner != self.owner):

@@ -6,21 +6,15 @@ it is staged. Every rule of order and recovery is the machine's (`sojourn.handof
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sojourn.control import (
     DropObject,
-    ErrorBody,
     Opened,
     OpenObject,
-    Restored,
-    SavedRequest,
-    UnitMember,
-    encode_error,
 )
-from sojourn.errors import InternalFailure, ProtocolError, SojournError, error_from_fields
+from sojourn.errors import ProtocolError, SojournError, Unavailable, error_from_fields
 from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import Event, Log
@@ -29,17 +23,13 @@ from sojourn.handoff.terms import DirectDisposal, HandoffOptions
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.rows import AuthorityRow, Membership
 from sojourn.wire.checksum import checksum
-from sojourn.workers.assembly import Assembly
-from sojourn.workers.bulk_out import BulkOut
 from sojourn.workers.debt import Debt
-from sojourn.workers.handoff_driver import HandoffDriver
 from sojourn.workers.handoff_store import write_owner
 from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.lanes import STAGED
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.records import (
-    error_reply,
     frame_of_record,
     frozen_record,
     key_of_record,
@@ -50,7 +40,7 @@ from sojourn.workers.replies import TakenRequests
 from sojourn.workers.router import lost_error
 from sojourn.workers.session_wire import wires_of
 from sojourn.workers.source_driver import SourceDriver
-from sojourn.workers.unit_rows import UnitRows
+from sojourn.workers.target_restoring import TargetRestoring
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -58,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["TargetDriver"]
 
 
-class TargetDriver(HandoffDriver[TargetHandoff]):
+class TargetDriver(TargetRestoring):
     """One handoff at its target."""
 
     def __init__(
@@ -73,16 +63,6 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         machine = TargetHandoff(plan, checksum, frozen_record, options)
         super().__init__(node, held, number, plan.identity, wire, machine)
         self.plan = plan
-        self._assembly = Assembly(node.retention, node.loop)
-        self._length = 0
-        self._rows = UnitRows(node.directory, held.key, node.shares_turn)
-        self._unit = [held]
-        """The participants staged here, the unit's own first."""
-        self._out: BulkOut | None = None
-        self._requests: list[SavedRequest] = []
-        """What the restored queue holds, for the replies (B7.1)."""
-        self._counted = False
-        self._answer: asyncio.Future[Any]
         self._previous: dict[ObjectKey, LocalObject] = {}
         """What this node had of each participant before it was staged."""
         self._early_markers: list[bytes] = []
@@ -271,87 +251,6 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
             row.owner.lease_generation,
         )
 
-    def _store_chunk(self, effect: effects.StoreChunk) -> None:
-        chunk = bytes(effect.data)
-        self._assembly.store(effect.offset, chunk)
-        if self._out is not None:
-            self._out.put(chunk)
-        elif self._rows.first is not None:
-            self._start_restoring()
-
-    def _start_restoring(self) -> None:
-        """Hand the payload to a worker while chunks still arrive; it builds nothing before the last frame,
-        which goes out only when the whole checksum matched (R4.3.2)."""
-        assert self._rows.first is not None
-        node, row = self._node, self._rows.first.row
-        try:
-            self._worker = node.creation.pick_worker()
-        except SojournError:
-            return
-        members = tuple(
-            UnitMember(
-                key, found.row.stable_type, found.row.object_generation, found.row.owner_generation + 1
-            )
-            for key, found in self._rows.others.items()
-            if found is not None
-        )
-        answer = self._begin_restore(
-            self._worker, row.object_generation, row.owner_generation + 1, self._length, members
-        )
-        self._out = out = BulkOut(node.pool, self._worker, self.number, node.start)
-        for chunk in self._assembly.chunks():
-            out.put(chunk)
-        self._answer = answer
-        answer.add_done_callback(_seen)
-
-    def _compare_chunk(self, effect: effects.CompareChunk) -> None:
-        if not self._assembly.same(effect.offset, bytes(effect.data)):
-            self.handle(events.ChunkDiffered())
-
-    def _verify(self, effect: effects.VerifyAssembly) -> None:
-        if self._assembly.checksum == effect.checksum:
-            self.handle(events.AssemblyVerified())
-        else:
-            self.handle(events.AssemblyMismatched())
-
-    def _restore_object(self, effect: effects.RestoreObject) -> None:
-        if self._out is None:
-            self._start_restoring()
-        if self._out is None:
-            self._node.loop.call_soon(
-                self.handle, events.RestoreFailed(InternalFailure("no worker of this node is ready"))
-            )
-            return
-        for each in self._unit:
-            each.worker = self._worker
-        self._out.end()
-        self._assembly.clear()
-        self._ask(self._restored(self._answer))
-
-    async def _restored(self, answer: Awaitable[Any]) -> Event:
-        try:
-            result = await answer
-            assert isinstance(result, Restored)
-            if result.error is not None:
-                raise error_from_fields(result.error.kind, result.error.fields)
-            if self._worker_gone:
-                raise InternalFailure("the worker that restored the object ended")
-            self._requests = result.requests
-        except SojournError as error:
-            return events.RestoreFailed(error)
-        self._node.count_object(self._worker, len(self._unit))
-        self._counted = True
-        return events.ObjectRestored()
-
-    def worker_lost(self) -> None:
-        """The worker that holds the staged object ended."""
-        self._worker_gone = True
-        if self._out is not None:
-            self._out.stop()
-        if self._counted:
-            self._counted = False
-            self.handle(events.RestoreFailed(InternalFailure("the worker that held the staged object ended")))
-
     # the owner ----------------------------------------------------------------------------------
 
     def _write_owner(self, effect: effects.WriteOwner) -> None:
@@ -377,13 +276,19 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         node, held = self._node, self.held
         for each in self._unit:
             each.settle(each.object_generation, each.owner_generation + 1, node.run, node.lease_generation)
-            each.place = Place.ACTIVE
-            each.staging = None
             each.noticed = None
         held.settle_debts(self._node.retention)
-        if self._worker_gone:
-            self._lost_with_worker([*effect.relay, *effect.queue])
-            return
+        if not self._worker_gone:
+            self._open(effect)
+        elif self._lost is None:
+            self._opening = effect
+            self._wait_as_new()
+        else:
+            self._lost_with_worker(effect)
+
+    def _open(self, effect: effects.OpenDispatch) -> None:
+        node, held = self._node, self.held
+        waited = self._take_again()
         taken = TakenRequests(node, self._unit, self._wire.identity, self._worker, self._requests)
         answer = node.pool.call(
             self._worker,
@@ -402,23 +307,22 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
                     taken.add(body, header)
                 node.router.into(self._participant(header.key), body, header, None, None)
         taken.tell()
+        self._deliver_waited(waited)
         self._ask(self._opened(answer))
 
-    def _lost_with_worker(self, records: list[bytes]) -> None:
-        """This node owns the object, and the worker that staged it has ended: it is lost (B6.6, B6.8)."""
+    def _lost_with_worker(self, effect: effects.OpenDispatch) -> None:
+        """This node owns the object, its worker has ended, and it cannot be restored: it is lost (B6.6, B6.8)."""
         node = self._node
         for each in self._unit:
             if node.router.objects.get(each.key) is each:
                 del node.router.objects[each.key]
             node.senders.left_here(each.key)
         error = lost_error(self.held.key)
-        for body in records:
+        self._assembly.clear()
+        self._end_requests(self._requests, error)
+        for body in (*effect.relay, *effect.queue):
             node.fail_record(body, parse_record_header(body), error)
-        for saved in self._requests:
-            to = NodeRun(saved.rid, saved.generation)
-            high, low = saved.operation_high, saved.operation_low
-            encoded = encode_error(ErrorBody.of(error))
-            node.router.reply(error_reply(to, saved.reply_route, high, low, encoded))
+        self._fail_waiting(error)
         node.count("objects_lost")
         self._ask(self._marked_lost(error))
 
@@ -434,6 +338,8 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
                 raise error_from_fields(opened.error.kind, opened.error.fields)
         except SojournError as error:
             return events.DispatchOpenFailed(error)
+        finally:
+            self._assembly.clear()
         self._node.coordinator.times.tell(self, opened)
         return events.DispatchOpened()
 
@@ -446,10 +352,15 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
 
     def _drop(self, effect: effects.DropTarget) -> None:
         node, held = self._node, self.held
+        self._dropped = True
         if self._out is not None:
             self._out.stop()
-        if self._out is not None and not self._worker_gone:
+        if (self._out is not None or self._counted) and not self._worker_gone:
             node.pool.control(self._worker, DropObject(held.key, "", self.number, effect.end_work))
+        elif effect.end_work:
+            name = describe_key(held.key)
+            text = f"{name} could not take the message: its relocation to this node ended"
+            self._end_requests(self._requests, Unavailable(text, object_id=name, applied="no"))
         if self._counted:
             self._counted = False
             node.count_object(self._worker, -len(self._unit))
@@ -531,9 +442,3 @@ class TargetDriver(HandoffDriver[TargetHandoff]):
         self.forgotten = True
         self._arm()
         self._node.coordinator.target_forgotten(self)
-
-
-def _seen(answer: asyncio.Future[Any]) -> None:
-    """The failure of an answer that nobody waits for any more is no news."""
-    if not answer.cancelled():
-        answer.exception()

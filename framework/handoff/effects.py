@@ -24,6 +24,7 @@ __all__ = [
     "DropTarget",
     "EndDispatch",
     "FailHeld",
+    "FailTaken",
     "ForgetHandoff",
     "InstallFollowRoute",
     "InstallTemporaryQueue",
@@ -247,6 +248,19 @@ class FailHeld(Effect, frozen=True):
 
     records: tuple[Any, ...]
     kind: str
+
+
+class FailTaken(Effect, frozen=True):
+    """End the requests that left with the payload or the batch: nobody else is there to do it, or knows of it.
+
+    `kind` names the error class; `applied` is `no` where the target cannot have run them, else `unknown`. A
+    request that the target ended before keeps that end: later ones are dropped (B3.1). `sends` True: the target
+    is gone, so the sends among them become dead letters here.
+    """
+
+    kind: str
+    applied: str
+    sends: bool = False
 
 
 class ReportOutcome(Effect, frozen=True):

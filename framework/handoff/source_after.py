@@ -8,6 +8,7 @@ from __future__ import annotations
 from sojourn.handoff.effects import (
     DropObject,
     EndDispatch,
+    FailTaken,
     InstallFollowRoute,
     MarkLost,
     ReadRow,
@@ -213,6 +214,7 @@ class SourceAfter(SourceBase):
         self._end_window(state, now)
         if not state.failing and now >= state.follow_until:
             state.failing = True
+            self._do(FailTaken("Unavailable", "unknown"))
             self._fail(state.backlog, "Unavailable")
             state.backlog = []
             self._report_doubt(state)
@@ -267,6 +269,7 @@ class SourceAfter(SourceBase):
     def _now_lost(self, state: Reconciling) -> None:
         self._log("object_lost", "error", relocation_id=self.plan.identity.relocation_id)
         self._release(state)
+        self._do(FailTaken("DataLost", "no", state.target_gone))
         self._fail(state.backlog, "DataLost")
         self._do(DropObject(""))
         self._do(RemoveFollowRoute())
@@ -302,7 +305,10 @@ class SourceAfter(SourceBase):
             self._end_follow(state)
 
     def _end_follow(self, state: FollowOnly) -> None:
+        """Its time is over, or the target is gone and with it whatever it had not answered."""
         self._release(state)
+        if state.target_gone and state.owner == self.plan.target:
+            self._do(FailTaken("Unavailable", "unknown"))
         self._fail(state.backlog, "Unavailable")
         self._do(RemoveFollowRoute())
         self._close(None, None)

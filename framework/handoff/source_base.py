@@ -12,6 +12,7 @@ from sojourn.handoff.effects import (
     Conditions,
     DropObject,
     FailHeld,
+    FailTaken,
     ForgetHandoff,
     ReleasePayload,
     RemoveFollowRoute,
@@ -69,6 +70,14 @@ class SourceBase(Machine):
         self._checksum = checksum
         self._frozen = frozen
 
+    @property
+    def unsent(self) -> tuple[Any, ...]:
+        """Records that no connection has taken over: what ends with this node when it stops."""
+        state = self.state
+        batch = getattr(state, "batch", None)
+        rest = () if batch is None or batch.submitting else batch.records[batch.handed :]
+        return (*rest, *getattr(state, "hold", ()), *getattr(state, "backlog", ()))
+
     # what the row says
 
     def _committed(self, row: RowFacts | None) -> bool:
@@ -102,6 +111,7 @@ class SourceBase(Machine):
     def _lose_authority(self, records: list[Any], *, reported: bool = False) -> None:
         """The row belongs to another incarnation or is gone: this run has nothing to give back."""
         self._log("authority_lost", "error", relocation_id=self.plan.identity.relocation_id)
+        self._do(FailTaken("DataLost", "unknown"))
         self._fail(records, "DataLost")
         self._do(DropObject(""))
         self._do(RemoveFollowRoute())

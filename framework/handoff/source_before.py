@@ -208,7 +208,10 @@ class SourceBefore(SourceSessions):
         if state.restores_sent == 0:  # the target knows nothing of this identity
             self._restore(state.hold, reason, captured=True)
             return
-        self._write_fence(state.into(FenceWriting, reason=reason, others=self.plan.others))
+        report_at = self.plan.gives_up_at + self.options.fence_wait_s
+        self._write_fence(
+            state.into(FenceWriting, reason=reason, report_at=report_at, others=self.plan.others)
+        )
 
     def _write_fence(self, state: FenceWriting) -> None:
         self._do(WriteFence(self._our_rows(state.others)))
@@ -245,11 +248,12 @@ class SourceBefore(SourceSessions):
             self._restore_fenced(state)
         else:
             self._do(ReleasePayload())
-            self._lose_authority(state.hold)
+            self._lose_authority(state.hold, reported=state.report_at is None)
 
     def _restore_fenced(self, state: Fencing) -> None:
         self._log("relocation_fenced", "info", reason=state.reason)
-        self._restore(state.hold, state.reason, captured=True)
+        outcome = Outcome.FAILED if state.report_at is not None else None
+        self._restore(state.hold, state.reason, captured=True, outcome=outcome)
         if state.connection is not None:
             self._do(SendWithdrawn(state.connection))
 
@@ -259,11 +263,16 @@ class SourceBefore(SourceSessions):
         )
 
     @on(DeadlineReached, FenceWriting, FenceChecking)
-    def _no_timer(self, state: Fencing, event: DeadlineReached, now: float) -> None:
-        """A timer of an earlier state."""
+    def _fence_takes_time(self, state: Fencing, event: DeadlineReached, now: float) -> None:
+        """The object stays held until the store tells; who asked for the move does not wait for that."""
+        if state.report_at is not None and now >= state.report_at:
+            state.report_at = None
+            doubt = "the store could not tell whether the attempt was fenced or had committed"
+            self._do(ReportOutcome(Outcome.IN_DOUBT, doubt))
 
     @on(DeadlineReached, FencePausing, to=(FencePausing, FenceWriting))
     def _fence_again(self, state: FencePausing, event: DeadlineReached, now: float) -> None:
+        self._fence_takes_time(state, event, now)
         if now >= state.retry_at:
             self._write_fence(state.into(FenceWriting))
 
@@ -272,13 +281,16 @@ class SourceBefore(SourceSessions):
         self._do(EndDispatch())
         self._do(ReleasePayload())
         until = now + self.options.follow_duration_s
-        self._follow(FollowOnly(state.connection, None, state.hold, now, until, state.target_gone), row)
+        follow = FollowOnly(state.connection, None, state.hold, now, until, state.target_gone)
+        self._follow(follow, row, reported=state.report_at is None)
 
     # giving the object back
 
-    def _restore(self, hold: list[Any], reason: Any, *, captured: bool) -> None:
+    def _restore(
+        self, hold: list[Any], reason: Any, *, captured: bool, outcome: Outcome | None = Outcome.FAILED
+    ) -> None:
         self._do(RestoreDispatch(tuple(hold), captured))
-        self.state = Restoring(reason, captured)
+        self.state = Restoring(reason, captured, outcome)
 
     @on(RecordArrived, Restoring, SourceRestored)
     def _deliver(self, state: Restoring | SourceRestored, event: RecordArrived, now: float) -> None:
@@ -293,14 +305,16 @@ class SourceBefore(SourceSessions):
 
     @on(DispatchRestoreFailed, Restoring, to=(SourceClosed,))
     def _not_restored(self, state: Restoring, event: DispatchRestoreFailed, now: float) -> None:
-        state.outcome = Outcome.FAILED
+        if state.outcome is not None:
+            state.outcome = Outcome.FAILED
         self._end_restoring(state, event.error)
         self.state = SourceClosed()
 
     def _end_restoring(self, state: Restoring, reason: Any) -> None:
         if state.captured:
             self._do(ReleasePayload())
-        self._do(ReportOutcome(state.outcome, reason))
+        if state.outcome is not None:
+            self._do(ReportOutcome(state.outcome, reason))
         self._do(ForgetHandoff())
 
     # the boundary

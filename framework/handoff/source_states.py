@@ -134,16 +134,18 @@ class TargetRestoring(Paused):
 
 @dataclass(slots=True)
 class Fencing(Paused):
-    """A fence write was issued (B6.7): 30 and 53 count no more until its outcome is known."""
+    """A fence write was issued (B6.7): 30 and 53 count no more until its outcome is known. Who asked for the
+    move is told no later than `report_at` that it is in doubt; None = that was done."""
 
     reason: Any = None
     retries: int = 0
     others: tuple[ParticipantFacts, ...] = ()
     """The rows of the other participants as last read: all of the unit is fenced in one write."""
+    report_at: float | None = None
 
     @property
     def deadline(self) -> float | None:
-        return None
+        return self.report_at
 
 
 @dataclass(slots=True)
@@ -164,17 +166,17 @@ class FencePausing(Fencing):
 
     @property
     def deadline(self) -> float | None:
-        return self.retry_at
+        return _earliest(self.retry_at, self.report_at)
 
 
 @dataclass(slots=True)
 class Restoring(State):
-    """The object is being given back its queue; what arrives goes behind it."""
+    """The object is being given back its queue; what arrives goes behind it. `outcome` None: it was reported."""
 
     phase = Phase.SOURCE_PAUSED
     reason: Any
     captured: bool
-    outcome: Outcome = Outcome.FAILED
+    outcome: Outcome | None = Outcome.FAILED
 
 
 @dataclass(slots=True)

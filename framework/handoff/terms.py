@@ -183,6 +183,8 @@ class HandoffOptions:
     """No unit is sealed with less than this left to D (B8.2)."""
     follow_duration_s: float = 30.0
     """How long the source follows after the latest possible commit (B8.10, B9.1)."""
+    fence_wait_s: float = 1.0
+    """How long past D whoever asked for the move waits for the outcome of a fence (B6.7)."""
     sweep_s: float = 5.0
     """Time between reconciliation attempts once the Restore deadline has passed."""
     session_answer_s: float = 1.5

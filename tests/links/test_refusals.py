@@ -195,3 +195,27 @@ async def test_refusals_are_logged_once_with_their_reason(caplog: pytest.LogCapt
     warnings = [entry for entry in caplog.records if entry.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "other-cluster" in warnings[0].getMessage()
+
+
+async def test_whether_a_run_answers_is_asked_without_a_link() -> None:
+    """How a starting node finds that another of its RID is alive: the very run must answer, and a port is not one."""
+    async with member("a") as (a, notebook), member("b") as (b, _), stranger_port() as port:
+        assert await b.answers(a.identity, a.endpoint)
+        assert not await b.answers(run_of("a", 2), a.endpoint)
+        assert not await b.answers(b.identity, b.endpoint)
+        assert not await b.answers(a.identity, "127.0.0.1:1")
+        assert not await b.answers(a.identity, f"127.0.0.1:{port}")
+        assert (a.all(), b.all(), notebook.ups) == ([], [], [])
+
+
+@contextlib.asynccontextmanager
+async def stranger_port() -> AsyncIterator[int]:
+    """Somebody else who accepts, and closes."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]

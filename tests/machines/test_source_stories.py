@@ -202,9 +202,43 @@ def test_a_fence_that_meets_a_commit_adopts_the_target_and_follows_the_hold(row:
 def test_a_fence_that_meets_another_incarnation_gives_up() -> None:
     play = source_in(ss.FenceChecking)
     effects = play(ev.RowRead(ROW_REBORN))
+    assert fx.FailTaken("DataLost", "unknown") in effects
     assert fx.FailHeld(("h1",), "DataLost") in effects
     assert fx.ReleasePayload() in effects
     assert isinstance(play.state, ss.SourceClosed)
+
+
+@pytest.mark.parametrize("state", [ss.FenceWriting, ss.FenceChecking, ss.FencePausing])
+def test_a_fence_of_unknown_outcome_ends_the_wait_but_not_the_reconciliation(state: type[State]) -> None:
+    """The store is away past D (30 s): in doubt is said once, a second later, and the object comes back."""
+    play = source_in(state)
+    reports: list[fx.ReportOutcome] = []
+
+    def keep(effects: list[Effect]) -> list[Effect]:
+        reports.extend(effect for effect in effects if isinstance(effect, fx.ReportOutcome))
+        return effects
+
+    answers: dict[type[State], Event] = {
+        ss.FenceWriting: ev.FenceUnknown(),
+        ss.FenceChecking: ev.RowReadFailed(),
+    }
+    while play.now < 35.0:
+        answer = answers.get(type(play.state))
+        if answer is not None and play.now < 30.9:
+            keep(play(answer))
+        elif answer is not None and not reports:
+            keep(play(DeadlineReached(), at=31.0))
+        elif answer is not None:
+            keep(play(answer))
+        else:
+            keep(play.wait())
+    assert [report.outcome for report in reports] == [Outcome.IN_DOUBT]
+    assert "the store" in str(reports[0].reason)
+    while not isinstance(play.state, ss.FenceChecking):
+        keep(play(ev.FenceUnknown()) if isinstance(play.state, ss.FenceWriting) else play.wait())
+    assert keep(play(ev.RowRead(ROW_FENCED)))[-1] == fx.SendWithdrawn(1)
+    assert keep(play(ev.DispatchRestored())) == [fx.ReleasePayload(), fx.ForgetHandoff()]
+    assert len(reports) == 1
 
 
 # 9: connection broke, cutover lost, source alive
@@ -273,9 +307,21 @@ def test_an_object_that_the_target_did_not_take_is_marked_lost() -> None:
     play(ev.RecordArrived("f1"))
     assert play(ev.RowRead(ROW_FIRST)) == [fx.MarkLost("v5")]
     effects = quiet(play(ev.LostMarked()))
-    assert effects[:3] == [fx.FailHeld(("f1",), "DataLost"), fx.DropObject(""), fx.RemoveFollowRoute()]
-    assert isinstance(effects[3], fx.ReportOutcome)
-    assert effects[3].outcome is Outcome.FAILED
+    assert effects[:4] == [
+        fx.FailTaken("DataLost", "no"),
+        fx.FailHeld(("f1",), "DataLost"),
+        fx.DropObject(""),
+        fx.RemoveFollowRoute(),
+    ]
+    assert isinstance(effects[4], fx.ReportOutcome)
+    assert effects[4].outcome is Outcome.FAILED
+
+
+def test_of_a_target_that_is_gone_the_sends_end_here_too() -> None:
+    play = unlearned()
+    play(ev.TargetRunGone())
+    play(ev.RowRead(ROW_FIRST))
+    assert fx.FailTaken("DataLost", "no", sends=True) in play(ev.LostMarked())
 
 
 @pytest.mark.parametrize("answer", [ev.LostConflicted(), ev.LostUnknown()])
@@ -303,6 +349,7 @@ def test_an_unreadable_row_is_in_doubt_and_read_at_every_sweep() -> None:
         if effects == [fx.ReadRow()]:
             play(ev.RowReadFailed())
     assert sweeps == 6
+    assert fx.FailTaken("Unavailable", "unknown") in effects
     assert fx.FailHeld(("f1",), "Unavailable") in effects
     assert play(ev.RecordArrived("f2")) == [fx.FailHeld(("f2",), "Unavailable")]
     assert not isinstance(play.state, ss.SourceClosed)
@@ -324,6 +371,7 @@ def test_a_target_that_dies_after_its_commit_ends_the_follow() -> None:
     effects = play(ev.TargetRunGone())
     assert effects == [
         fx.ReleasePayload(),
+        fx.FailTaken("Unavailable", "unknown"),
         fx.FailHeld(("f1",), "Unavailable"),
         fx.RemoveFollowRoute(),
         fx.ForgetHandoff(),
@@ -361,3 +409,18 @@ def test_a_commit_shows_also_when_the_new_owner_fenced_a_move_of_its_own_since()
     play = source_in(ss.CommitAwaited)
     since = ROW_MOVED._replace(version="v9", relocation_id=(0, 99), fenced=True)
     assert fx.ReportOutcome(Outcome.MOVED) in play(ev.RowRead(since))
+
+
+def test_what_ends_with_a_node_that_stops_is_what_no_connection_took() -> None:
+    def unsent(play: Play) -> tuple[object, ...]:
+        assert isinstance(play.machine, SourceHandoff)
+        return play.machine.unsent
+
+    play = source_in(ss.Sealing)
+    play(ev.RecordArrived("h1"))
+    assert unsent(play) == ("h1",)
+    play = source_in(ss.CommitAwaited)
+    assert unsent(play) == ()  # the batch was handed over
+    play(ev.LinkLost(1))
+    play(ev.RecordArrived("f1"))
+    assert unsent(play) == ("f1",)

@@ -407,7 +407,7 @@ class Model:
                 self.sealed = False
             case fx.ReportOutcome():
                 self.outcomes += 1
-            case fx.DropObject():
+            case fx.DropObject() | fx.FailTaken():
                 pass
             case _:
                 raise Violation(f"unexpected {effect}")

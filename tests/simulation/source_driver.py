@@ -317,6 +317,7 @@ class SourceDriver(Driver):
         fx.AwaitTurnBoundary: _await_boundary,
         fx.AskSessionSeal: _ask_session,
         fx.AbortSessions: _abort_sessions,
+        fx.FailTaken: Driver.nothing,
         fx.SealObject: _seal,
         fx.RestoreDispatch: _restore_dispatch,
         fx.EndDispatch: _end_dispatch,

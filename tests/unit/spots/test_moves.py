@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import sojourn as sj
 from sojourn import frames
-from sojourn.control import AwaitBoundary, BoundaryReached, Opened, OpenObject, Restore, Restored, SealRefused
+from sojourn.control import AwaitBoundary, BoundaryReached, Opened, OpenObject, Restored, SealRefused
 from sojourn.frames import FLAG_FOLLOW
 from sojourn.spots.cell import Phase
 from sojourn.spots.host import ObjectHost
@@ -464,16 +464,6 @@ async def test_failed_restore_discards_the_instance(world: World) -> None:
     assert restored.error.kind == "ProtocolError"
     assert there.cells == {}
     assert world.restore(there, Traveller, "t", envelope).error is None
-
-
-async def test_restore_dropped_before_it_was_complete(world: World) -> None:
-    there = world.host("b")
-    there.receive_control(Restore(1, b"at", 4, 1, "Traveller", 5, 7, 100))
-    there.receive_bulk(4, False, memoryview(b"x" * 50))
-    world.drop(there, Traveller, "t", reason="")
-    there.receive_bulk(4, True, memoryview(b"x" * 50))
-    assert there.cells == {}
-    assert world.port("b").controls(Restored) == []
 
 
 async def staged_with_one_request(world: World) -> tuple[ObjectHost, ObjectHost, asyncio.Future[int]]:

@@ -114,19 +114,34 @@ async def test_a_bug_in_a_move_leaves_the_node_serving() -> None:
 
 
 async def test_a_node_that_stops_is_never_called_serving_again() -> None:
-    started = asyncio.Event()
+    """Everybody who shares the operation is told why it ended, and which units stayed (B10.2, B10.4)."""
+    started, ending = asyncio.Event(), asyncio.Event()
 
     async def move(unit: LocalObject) -> MoveResult:
         started.set()
-        await asyncio.Event().wait()
-        return MOVED
+        await ending.wait()
+        return MoveResult("in_doubt", "ShutdownRequested", "the node stopped while it moved")
 
-    node = Node(make_objects(b"a1"), move)
-    waiting = asyncio.create_task(node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0))
+    objects = make_objects(b"a1", b"s1", b"s2")
+    objects[b"s2"].place = Place.TARGET
+    node = Node(objects, move)
+    waiting = [
+        asyncio.create_task(node.host_move.relocate(state, "PlannedMaintenance", 1, 30.0))
+        for state in (HostState.SERVING, HostState.RELOCATING)
+    ]
     await started.wait()
+    node.host_move.shut_down()
+    ending.set()
     await node.host_move.close()
     assert node.states == [HostState.RELOCATING]
-    assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], asyncio.CancelledError)
+    for result in await asyncio.gather(*waiting):
+        assert (result.outcome, result.reason) == ("Blocked", "ShutdownRequested")
+        assert [(unit.object, unit.outcome) for unit in result.stayed] == [
+            ("actor '1'", "in doubt"),
+            ("spot '1'", "failed"),
+            ("spot '2'", "failed"),
+        ]
+    assert node.asked == [b"a1"]
 
 
 async def test_an_unknown_outcome_is_said_in_the_words_of_a_single_move() -> None:

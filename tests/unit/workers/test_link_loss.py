@@ -28,7 +28,7 @@ class Source(SourceDriver):
         identity = HandoffIdentity((0, number), 1, "owner", 1, HERE, f"v{number}")
         self.plan = SourcePlan(identity, target, 1, number, 0.0)
         self.held = cast(Any, SimpleNamespace(key=KEY))
-        self._unit = (self.held,)
+        self._unit = [self.held]
         self._link = link
         self._past_boundary = past_boundary
         self._relay_marks = []

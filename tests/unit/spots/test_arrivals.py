@@ -1,0 +1,86 @@
+"""What the supervisor of an arriving object is told: the end of every restore, and the requests in its queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import sojourn as sj
+from sojourn.control import Captured, DropObject, Restore, Restored
+
+from tests.unit.spots.worlds import World, settle
+
+app = sj.App("arrivals", version=2)
+
+
+@app.actor
+class Guest(sj.Actor):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    @sj.request
+    async def wait(self) -> int:
+        await GATE.wait()
+        return self.calls
+
+    @sj.request
+    async def call(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
+GATE = asyncio.Event()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    it = World(app)
+    yield it
+    await it.close()
+
+
+async def test_restore_dropped_before_it_was_complete(world: World) -> None:
+    """The supervisor's call does not wait for ever, and that of another attempt goes on."""
+    there = world.host("b")
+    there.receive_control(Restore(1, b"at", 4, 1, "Guest", 5, 7, 100))
+    there.receive_bulk(4, False, memoryview(b"x" * 50))
+    there.receive_control(DropObject(b"at", "", 3))
+    assert world.port("b").controls(Restored) == []
+    there.receive_control(DropObject(b"at", "", 4))
+    there.receive_bulk(4, True, memoryview(b"x" * 50))
+    assert there.cells == {}
+    (answer,) = world.port("b").controls(Restored)
+    assert (answer.call, answer.handoff) == (1, 4)
+    assert answer.error is not None
+    assert answer.error.kind == "Unavailable"
+
+
+async def test_the_requests_of_saved_work_are_named(world: World) -> None:
+    """So that somebody can end them when the process that has them is gone."""
+    GATE.clear()
+    here, there = world.host("a"), world.host("b")
+    world.make(here, Guest, "t")
+    reference = world.host("c").references.actor(Guest, "t")
+    running = asyncio.ensure_future(reference.request(Guest.wait))
+    await settle()
+    asked = asyncio.ensure_future(reference.request(Guest.call))
+    await settle()
+    world.seal(here, Guest, "t")
+    GATE.set()
+    await running
+    await settle()
+    assert world.restore(there, Guest, "t", world.captured(here)).error is None
+    caller = world.host("c").outbox.origin
+    (captured,) = world.port("a").controls(Captured)
+    (restored,) = world.port("b").controls(Restored)
+    (request,) = captured.requests
+    (saved,) = restored.requests
+    assert (saved.rid, saved.generation, saved.reply_route) == (
+        request.rid,
+        request.generation,
+        request.reply_route,
+    )
+    assert (request.rid, request.generation) == (caller.rid, caller.generation)
+    assert request.reply_route
+    asked.cancel()
