@@ -41,6 +41,11 @@ class Intake:
             node.log("restore_refused", "info", object_id=describe_key(key), reason=refusal)
             driver.begin(link, events.RestoreRefused(FAILURE_REQUEST, link.connection_id), length)
             return
+        self._admit(driver, link, event, length)
+
+    def _admit(self, driver: TargetDriver, link: Link, event: events.RestoreRequested, length: int) -> None:
+        """Begin, refuse, or find out first which of two identities lives. No two hold one temporary queue (R11.2)."""
+        node, key = self._node, driver.plan.key
         older = self._rival(key, driver)
         if older is not None:
             node.start(self._settle_rivals(older, driver, link, event, length))
@@ -86,20 +91,24 @@ class Intake:
         length: int,
     ) -> None:
         """Two identities for one object here: the row says which lives (B8.16)."""
-        key = older.plan.key
+        key = newcomer.plan.key
         try:
-            row = row_facts(await self._node.directory.read(key))
+            row = row_facts(await self._node.directory.read(older.plan.key))
+            own = row
+            if key != older.plan.key:
+                own = row_facts(await self._node.directory.read(key))
         except SojournError:
             newcomer.begin(link, events.RestoreRefused(FAILURE_REQUEST, link.connection_id), length)
             return
-        if not holds_object(older.machine):
-            newcomer.begin(link, event, length)
+        if self._rival(key, newcomer) is not older:
+            # While the row was read the older one ended, opened, or was itself replaced: by a third identity, that is.
+            self._admit(newcomer, link, event, length)
             return
-        verdict = judge_rivals(row, older.machine, newcomer.plan.identity)
+        verdict = judge_rivals(row, older.machine, newcomer.plan.identity, own)
+        if not verdict.older_lives:  # first, so that there is one at a time
+            older.heir = newcomer if verdict.newcomer_lives else None
+            older.handle(events.RivalPreferred())
         if verdict.newcomer_lives:
             newcomer.begin(link, event, length)
         else:
             newcomer.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id), length)
-        if not verdict.older_lives:
-            older.heir = newcomer if verdict.newcomer_lives else None
-            older.handle(events.RivalPreferred())

@@ -135,11 +135,22 @@ class TargetDriver(TargetRestoring):
         origin = record_origin(body, header.record_at)
         self._node.answer_marker(origin, marker_number(body), self._participant(header.key))
 
-    def _participant(self, key: ObjectKey) -> LocalObject:
-        """The staged object that a record is for."""
+    def _find(self, key: ObjectKey) -> LocalObject | None:
+        """The staged object of this key."""
         for each in self._unit:
             if each.key == key:
                 return each
+        return None
+
+    def _participant(self, key: ObjectKey) -> LocalObject:
+        """The staged object that a record is for.
+
+        Raises:
+            ProtocolError: it is for no participant of the unit.
+        """
+        each = self._find(key)
+        if each is not None:
+            return each
         raise ProtocolError(f"{describe_key(key)} is not in the unit of {describe_key(self.held.key)}")
 
     def relay_arrived(self, record: bytes, link: Link) -> None:
@@ -302,10 +313,13 @@ class TargetDriver(TargetRestoring):
                 node.router.into(self._participant(header.key), body, staged, None, None)
         for body in effect.queue:
             header = parse_record_header(body)
-            if not header.flags & FLAG_MARKER:
+            found = self._find(header.key)
+            if found is None:  # inherited from an attempt whose unit had more (B8.16)
+                self._deliver(effects.DeliverRecords((body,)))
+            elif not header.flags & FLAG_MARKER:
                 if header.flags & FLAG_FOLLOW:
                     taken.add(body, header)
-                node.router.into(self._participant(header.key), body, header, None, None)
+                node.router.into(found, body, header, None, None)
         taken.tell()
         self._deliver_waited(waited)
         self._ask(self._opened(answer))
@@ -377,9 +391,13 @@ class TargetDriver(TargetRestoring):
         node, held = self._node, self.held
         markers, self._early_markers = self._early_markers, []
         if disposal is DirectDisposal.HAND_OVER and self.heir is not None:
-            self._unstage(self._unit[1:])  # the heir stages those that its own rows name
+            kept = self.heir.plan.key  # what else its unit has, the heir stages when its rows have named it
+            self._unstage([each for each in self._unit if each.key != kept])
             for body in direct:
-                self.heir.handle(events.DirectArrived(body))
+                if kept in (held.key, parse_record_header(body).key):
+                    self.heir.handle(events.DirectArrived(body))
+                else:
+                    node.coordinator.following.send_followed(held, body, self.plan.identity.source)
             for body in markers:
                 self.heir.marker_arrived(body, parse_record_header(body))
             return

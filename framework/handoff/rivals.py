@@ -1,6 +1,7 @@
 """Two identities for one object at one target: which lives (B8.16).
 
-Owns that one judgement. The driver reads the row when a Restore request of a second identity arrives, asks
+Owns that one judgement. It is the one of a join too: what a target holds for a Join from its Restore request to
+relay-ready is such an attempt, and of two for one temporary queue one ends (R11.2). The driver reads the row when a Restore request of a second identity arrives, asks
 here, and then delivers `RivalPreferred` to the older machine or `RestoreRefused` to the newcomer's, or both.
 Nobody is chosen by arrival order or recency alone (R3.4).
 """
@@ -28,15 +29,22 @@ def holds_object(handoff: TargetHandoff) -> bool:
     return isinstance(handoff.state, Assembling | RestoringObject | ObjectStaged | RelayReady | Committing)
 
 
-def judge_rivals(row: RowFacts | None, older: TargetHandoff, newcomer: HandoffIdentity) -> RivalVerdict:
+def judge_rivals(
+    row: RowFacts | None,
+    older: TargetHandoff,
+    newcomer: HandoffIdentity,
+    newcomer_row: RowFacts | None = None,
+) -> RivalVerdict:
     """The identity whose expected version stands in the row lives (B8.16).
 
-    Where both name it the newcomer lives, unless the older sent relay-ready. An older attempt that has
+    `newcomer_row` is given where the newcomer's own row is another one: it is for an Actor that the older attempt
+    stages as a member of its Spot, so that both want one temporary queue. Where both name it the newcomer lives, unless the older sent relay-ready. An older attempt that has
     issued its CAS is ended only when the newcomer's version stands: otherwise its own re-read decides.
     """
     version = None if row is None else row.version
     older_named = version is not None and version == older.plan.identity.expected_version
-    newcomer_named = version is not None and version == newcomer.expected_version
+    stands = version if newcomer_row is None else newcomer_row.version
+    newcomer_named = stands is not None and stands == newcomer.expected_version
     state = older.state
     if older_named and newcomer_named:
         keep = isinstance(state, RelayReady | Committing)
