@@ -7,7 +7,6 @@ Owns what stands in the store. It must not know how the store is reached, nor wh
 from __future__ import annotations
 
 import enum
-import functools
 
 import msgspec
 from sojourn.errors import InvalidOperation, ProtocolError
@@ -226,7 +225,6 @@ class CounterRow(msgspec.Struct, frozen=True):
     last: int
 
 
-@functools.lru_cache(maxsize=1024)  # a creation or a move asks for the same one several times
 def authority_row_key(key: ObjectKey) -> str:
     """The authority key text of an object: `zla1:`, family, count of id bytes, escaped id (wire.md section 7).
 

@@ -188,7 +188,7 @@ class Directory:
                 unknown.add(generation)
                 continue
             if isinstance(result, Applied):
-                return CreatedRow(generation, 1, result.versions[authority_row_key(key)])
+                return CreatedRow(generation, 1, result.versions[write.mutations[0].key])
             if previous is None:
                 continue
             again = await self.read(key)
