@@ -27,7 +27,7 @@ from sojourn.ids import check_rid
 from sojourn.options import SETTINGS, Options
 from sojourn.workers.logs import LOG_LEVELS
 from sojourn.workers.node_control import NodeConfig
-from sojourn.workers.program import ProgramReference, parse_reference
+from sojourn.workers.program import ProgramReference, missing_module, parse_reference
 from sojourn.workers.signals import StopRequests
 
 __all__ = ["main"]
@@ -176,10 +176,7 @@ def _import_here(reference: ProgramReference) -> Any:
     try:
         return importlib.import_module(reference.module)
     except ModuleNotFoundError as error:
-        raise NotConfigured(
-            f"{reference} cannot be imported from {os.getcwd()}: {error}. Start the command in the folder that "
-            f"holds {reference.module.partition('.')[0]}"
-        ) from None
+        raise missing_module(reference, error) from None
 
 
 # sojourn node

@@ -193,6 +193,8 @@ def load_program(reference: ProgramReference) -> App:
     except (Exception, SystemExit) as error:
         if _guarding:
             raise _missing_guard(_guarding[0], reference.main_path or None) from None
+        if isinstance(error, ModuleNotFoundError) and reference.module:
+            raise missing_module(reference, error) from None
         raise NotConfigured(
             f"the program {target} cannot be imported by a worker process: {type(error).__name__}: {error}",
             remote_traceback=_own_traceback(error),
@@ -202,6 +204,19 @@ def load_program(reference: ProgramReference) -> App:
     if _guarding:
         raise _missing_guard(_guarding[0], reference.main_path or None)
     return app_of(module, reference, target)
+
+
+def missing_module(reference: ProgramReference, error: ModuleNotFoundError) -> NotConfigured:
+    """What to say when a program named as MODULE:APP cannot be imported: it is not here, or what it needs is not."""
+    top = reference.module.partition(".")[0]
+    if error.name in (top, reference.module):
+        return NotConfigured(
+            f"{reference} cannot be imported from {os.getcwd()}: {error}. Start the command in the folder that "
+            f"holds {top}"
+        )
+    return NotConfigured(
+        f"{reference} cannot be imported: {error}, which it needs. Install it for {sys.executable}"
+    )
 
 
 def _look_like_launcher(reference: ProgramReference) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from sojourn.errors import NotConfigured
 from sojourn.spots.app import App
 from sojourn.workers import program
-from sojourn.workers.program import parse_reference, reference_for, refuse_in_worker
+from sojourn.workers.program import ProgramReference, parse_reference, reference_for, refuse_in_worker
 
 app = App("here")
 
@@ -70,3 +71,24 @@ def test_only_workers_refuse_to_start_clusters(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(NotConfigured, match="under a main guard"):
         refuse_in_worker("LocalCluster(...)")
     assert program._guarding == ["LocalCluster(...)"]
+
+
+def test_a_program_that_is_not_here_is_told_from_one_that_lacks_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lacking_arena.py").write_text("import certainly_not_installed\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(
+        NotConfigured, match=r"nowhere:app cannot be imported from .* in the folder that holds nowhere"
+    ):
+        program.load_program(here_only("nowhere:app"))
+    with pytest.raises(
+        NotConfigured, match=r"No module named 'certainly_not_installed', which it needs\. Install it"
+    ):
+        program.load_program(here_only("lacking_arena:app"))
+
+
+def here_only(text: str) -> ProgramReference:
+    """A reference that changes neither folder nor path nor arguments of this process."""
+    module, _, attribute = text.partition(":")
+    return ProgramReference(attribute=attribute, module=module)
