@@ -63,6 +63,11 @@ class Ledger(sj.InstanceSpot, Written):
         await pass_gate(port)
         return self._note(self.id, "held")
 
+    @sj.send
+    async def hold_note(self, port: int) -> None:
+        await pass_gate(port)
+        self._note(self.id, "noted")
+
     @sj.request
     async def grow(self, size: int) -> int:
         self.blob = bytes(range(256)) * (size // 256)
