@@ -114,6 +114,7 @@ class Lease:
     def recheck(self, ticket: int) -> None:
         """Read the rows of everything this run holds before anything runs again."""
         node = self.node
+        node.lease_was_over()
         items = [item for key, item in node.objects.items() if item.key == key]
         read = partial(node.step, self._rows_read, ticket, items)
         node.world.store.read_many([item.key for item in items], read)

@@ -20,7 +20,7 @@ from sojourn.handoff.path import (
 )
 from sojourn.handoff.terms import HandoffIdentity, RowFacts
 from sojourn.ids import NodeRun
-from sojourn.session.events import ConnectionDown, ConnectionUp, OwnerGone
+from sojourn.session.events import ConnectionDown, ConnectionUp, LeaseOver, OwnerGone
 
 from tests.simulation.driver import Driver
 from tests.simulation.history import Record
@@ -131,6 +131,12 @@ class Node:
         """Running turns are cancelled."""
         for item in dict.fromkeys(self.objects.values()):
             item.cancel_turn()
+
+    def lease_was_over(self) -> None:
+        """Nobody believes the sessions of this run any more (B11.2)."""
+        for session in self.world.sessions.values():
+            if session.node is self and not session.over:
+                session.deliver(LeaseOver())
 
     def recheck(self, item: LocalObject, row: RowFacts | None) -> None:
         """The lease had been over: an object whose row changed meanwhile is dropped."""

@@ -196,7 +196,7 @@ class ClientSession(Driver):
         terms = self._last_terms
         at = world.aborted.get(terms.identity.relocation_id)
         link = self.node.links.get(terms.identity.source)
-        if at is None or link is None or world.mix.stalls or world.mix.pauses:
+        if at is None or link is None or world.mix.stalls or world.mix.pauses or world.mix.lease_cuts:
             return
         if max(at, link.since) < world.clock.now - 1.0:
             raise Violation(f"the seal of {self.key.decode()} ran out although it had been given back")
