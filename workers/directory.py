@@ -260,11 +260,10 @@ class Directory:
             return False
         return isinstance(await self._write(delete_object(found)), Applied)
 
-    async def lose(self, found: VersionedRow) -> bool:
-        """Write state `lost` under the version just read (B6.8); True when it stands."""
-        if found.row.state is RowState.LOST:
-            return True
-        return isinstance(await self._write(mark_lost([found])), Applied)
+    async def lose(self, *unit: VersionedRow) -> bool:
+        """Write state `lost` into every row of a unit under the versions just read (B6.8); True when it stands."""
+        left = [found for found in unit if found.row.state is not RowState.LOST]
+        return not left or isinstance(await self._write(mark_lost(left)), Applied)
 
     async def _write(self, write: StoreWrite) -> object:
         if not self._may_write():

@@ -53,6 +53,7 @@ from sojourn.workers.replies import MovedReplies
 from sojourn.workers.sessions import Sessions
 from sojourn.workers.stream import Piece
 from sojourn.workers.supervisor_config import SupervisorConfig
+from sojourn.workers.unit_rows import UnitRows
 from sojourn.workers.worker_credit import WorkerCreditor
 from sojourn.workers.worker_run import WorkerPlan
 
@@ -60,6 +61,10 @@ __all__ = ["Supervisor"]
 
 _COMMAND_AT = 3
 """Where the command id stands in a contract frame."""
+
+
+LOSE_ATTEMPTS = 3
+"""How often a unit is marked lost again after another write to one of its rows; the sweep comes later anyway."""
 
 
 class Supervisor(Member):
@@ -363,19 +368,27 @@ class Supervisor(Member):
             self.router.reply(body)
 
     async def mark_lost(self, gone: list[LocalObject]) -> None:
-        """Write state `lost` into the rows of objects that ended with their worker (B6.6, B6.8)."""
+        """Write state `lost` into the rows of objects that ended with their worker, those of a Spot and of the
+        members that shared its turn in one write (B6.6, B6.8)."""
         for held in gone:
+            if held.lead is not None and held.lead in gone:
+                continue
             try:
-                found = await self.directory.read(held.key)
-                # A message may have made the object anew meanwhile: that incarnation is not lost.
-                if (
-                    found is not None
-                    and found.row.owner == self.owner
-                    and found.row.object_generation == held.object_generation
-                ):
-                    await self.directory.lose(found)
+                for _ in range(LOSE_ATTEMPTS):
+                    if await self._lose(held):
+                        break
             except SojournError as error:
                 self.log("lost_not_marked", "warning", object_id=describe_key(held.key), error=str(error))
+
+    async def _lose(self, held: LocalObject) -> bool:
+        rows = UnitRows(self.directory, held.key, self.shares_turn)
+        await rows.read()
+        unit = [found for found in rows.present() if found.row.owner == self.owner]
+        # A message may have made the object anew meanwhile: that incarnation is not lost.
+        own = unit[0].row if unit else None
+        if own is None or own.key != held.key or own.object_generation != held.object_generation:
+            return True
+        return await self.directory.lose(*unit)
 
     # objects ------------------------------------------------------------------------------------
 

@@ -146,6 +146,11 @@ class Hall(sj.UserSpot, Guests):
     async def add(self, book: str, text: str) -> int:
         return self._enter("hall", book, text)
 
+    @sj.send
+    async def break_off(self) -> None:
+        """End the process."""
+        os._exit(3)
+
 
 @app.spot(mode="PerActor", policy="recreate")
 class Arena(sj.UserSpot, Guests):

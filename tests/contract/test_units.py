@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sojourn.ids import ObjectKey, ObjectKind, actor_key, spot_key
 from sojourn.ownership import VersionedRow, create_object, move_unit, rewrite_object
-from sojourn.rows import AuthorityRow, MarkOutcome, Membership, Owner
+from sojourn.rows import AuthorityRow, MarkOutcome, Membership, Owner, RowState
 from sojourn.wire import (
     ActorIdentity,
     ApplicationState,
@@ -176,6 +176,20 @@ async def test_a_source_fences_every_row_of_a_unit(stand: Stand, peer: Peer) -> 
     assert mark is not None
     assert mark.outcome is MarkOutcome.FENCED
     assert (await peer.answer(waiting)).value == 1
+
+
+async def test_a_unit_is_lost_with_its_worker_as_a_whole(stand: Stand, peer: Peer) -> None:
+    """B6.8: Spot and members are marked in one write."""
+    party = await Party(peer, "Hall").made()
+    await party.give(stand.b)
+    peer.submit(stand.b, party.spot, "break_off", request=False)
+    lost = await stand.row_when(party.bob, lambda found: found.row.state is RowState.LOST)
+    rows = await party.rows()
+    assert {each.row.state for each in rows.values()} == {RowState.LOST}
+    assert {each.row.owner_generation for each in rows.values()} == {2}
+    assert rows[party.bob] == lost
+    answer = await peer.answer(peer.submit(stand.b, party.ann, "add", party.book, "late"))
+    assert answer.error in ("DataLost", "NotFound")
 
 
 async def test_a_restore_request_is_refused_when_a_member_is_elsewhere(stand: Stand, peer: Peer) -> None:
