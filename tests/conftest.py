@@ -26,6 +26,7 @@ from tests.redis_server import redis_url as redis_url
 
 HEAVY_FOLDERS = (
     "tests/cluster/",
+    "tests/faults/",
     "tests/contract/",
     "tests/runtime/",
     "tests/processes/",

@@ -25,6 +25,7 @@ __all__ = [
     "any_redis_url",
     "end_redis_server",
     "find_redis_server",
+    "free_port",
     "redis_url",
     "running_redis_server",
     "start_redis_server",

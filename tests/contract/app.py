@@ -22,6 +22,20 @@ def trace(name: str, text: str) -> None:
         file.write(f"{text}\n")
 
 
+class Rooted:
+    """Something that can be restored only in the process that captured it."""
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return rooted_in, (os.getpid(),)
+
+
+def rooted_in(pid: int) -> Rooted:
+    """What a `Rooted` is restored by."""
+    if pid != os.getpid():
+        raise RuntimeError(f"it has its roots in process {pid}")
+    return Rooted()
+
+
 class Written:
     """What both kinds of object do: write lines down, in state and in their file."""
 
@@ -104,6 +118,7 @@ class Member(sj.Actor, Written):
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.place: Rooted | None = None
         self.blob = b""
 
     @sj.send
@@ -122,6 +137,17 @@ class Member(sj.Actor, Written):
     @sj.request
     async def history(self) -> list[str]:
         return self.lines
+
+    @sj.request
+    async def grow(self, size: int) -> int:
+        self.blob = bytes(size)
+        return len(self.blob)
+
+    @sj.request
+    async def root(self, rooted: bool) -> bool:
+        """Have its state refuse to be restored in any other process, or not any more."""
+        self.place = Rooted() if rooted else None
+        return rooted
 
 
 class Guests:

@@ -181,16 +181,21 @@ def fresh(name: str) -> str:
 
 @asynccontextmanager
 async def standing(
-    folder: Path, nodes: int = 2, workers: int = 1, store: str | None = None, **options: Any
+    folder: Path,
+    nodes: int = 2,
+    workers: int = 1,
+    store: str | None = None,
+    make: Callable[..., LocalCluster] = LocalCluster,
+    **options: Any,
 ) -> AsyncIterator[Stand]:
-    """Start a cluster whose traces and log are kept in `folder`."""
+    """Start a cluster whose traces and log are kept in `folder`; `make` stands for `LocalCluster`."""
     traces = folder / "traces"
     traces.mkdir()
     log = NodeLog(folder / "nodes.log")
     before = os.environ.get(TRACE_VARIABLE)
     os.environ[TRACE_VARIABLE] = str(traces)
     try:
-        cluster = LocalCluster(
+        cluster = make(
             app,
             nodes=nodes,
             workers=workers,

@@ -22,6 +22,7 @@ class StoreProxy:
         go_away: at the next one break every connection and take none until `come_back`.
         away: it has gone away.
         met: owner writes seen.
+        watch: what stands in the calls that are meant, if not in the owner writes of targets.
     """
 
     def __init__(self, port: int) -> None:
@@ -33,6 +34,7 @@ class StoreProxy:
         self.go_away = False
         self.away = False
         self.met = 0
+        self.watch = OWNER_WRITE
         self._release = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,9 +67,15 @@ class StoreProxy:
         keep, self._keep_next = self._keep_next, False
         return keep
 
+    def leave(self) -> None:
+        """Break every connection and take none until `come_back`."""
+        self.away = True
+        self.break_all()
+
     def come_back(self) -> None:
         """End every fault."""
         self.away = self.go_away = self._keep_next = False
+        self.watch = OWNER_WRITE
         self.refuse = self.lose = 0
         self._release.set()
 
@@ -116,7 +124,7 @@ class _Connection:
         """From the node to the server."""
         proxy = self._proxy
         while data := await reader.read(2**20):
-            if OWNER_WRITE in data and b"EVALSHA" in data:
+            if proxy.watch in data and b"EVALSHA" in data:
                 proxy.met += 1
                 if proxy.go_away:
                     proxy.away = True
