@@ -64,9 +64,12 @@ format: install ## rewrite the files the way the format check wants them
 
 
 SEEDS ?= 0:200
-.PHONY: sim drills explore
+SECONDS ?= 30
+.PHONY: sim sim-fresh drills explore
 sim: install ## simulate whole clusters from seeds; SEEDS=0:5000 plays a range, SEEDS=17 tells the story of one
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+sim-fresh: install ## simulate seeds that nobody has played, for half a minute (SECONDS=600: for ten)
+	@$(BIN)/python -m tests.simulation --fresh --seconds $(SECONDS) $(ARGS)
 drills: install ## planted bugs that the simulation must catch; a checker that cannot fail proves nothing
 	@$(BIN)/python -m tests.simulation.drills $(ARGS)
 explore: install ## every interleaving of one handoff with two faults, over hashed states

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
+from random import SystemRandom
 
 from sojourn.handoff.machine import IllegalTransition
 
@@ -31,9 +32,14 @@ def main() -> int:
     parser.add_argument("--about", default="", help="print only lines of the story that contain this")
     parser.add_argument("--all", action="store_true", help="go on after a broken promise, and list the seeds")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no seed after this long")
+    parser.add_argument("--fresh", action="store_true", help="play seeds that nobody has played, not --seeds")
     arguments = parser.parse_args()
     first, _, last = arguments.seeds.partition(":")
     seeds = range(int(first), int(last) if last else int(first) + 1)
+    if arguments.fresh:
+        first_fresh = SystemRandom().randrange(1_000_000, 1_000_000_000)
+        seeds = range(first_fresh, first_fresh + 1_000_000)
+        print(f"fresh seeds from {first_fresh}", flush=True)
     started, worked = time.perf_counter(), time.process_time()
     handoffs = played = 0
     broken_seeds: list[int] = []

@@ -42,7 +42,10 @@ def drill(mutant: Mutant) -> tuple[int, str] | None:
         try:
             world.play()
         except Violation as caught:
-            World(seed, mix).play()  # the same run without the bug keeps every promise
+            try:
+                World(seed, mix).play()
+            except Violation as broken:  # the same run without the bug keeps every promise
+                raise RuntimeError(f"{mutant.name}: seed {seed} breaks without the bug: {broken}") from broken
             return seed + 1, str(caught)
     return None
 

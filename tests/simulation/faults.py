@@ -108,7 +108,7 @@ class Faults:
         node = self.world.clock.random.choice(self.world.nodes)
         if node.alive:
             self.world.history.disturb(self.world.clock.now)
-            node.lease.cut_until = self.world.clock.now + self.world.clock.random.choice((1.0, 2.5, 4.0))
+            node.lease.cut_until = self.world.clock.now + self.world.clock.random.uniform(0.5, 4.5)
 
     def _store_outage(self) -> None:
         self.world.store.down = True

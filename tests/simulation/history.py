@@ -88,7 +88,7 @@ class Record:
 class Payload:
     """A captured object: its state and saved work. `uses` after `released` are violations."""
 
-    __slots__ = ("data", "generation", "handled", "released", "run", "saved")
+    __slots__ = ("data", "generation", "handled", "permits", "released", "run", "saved")
 
     def __init__(
         self, run: NodeRun, data: bytes, generation: int, handled: dict[bytes, int], saved: list[Record]
@@ -98,6 +98,8 @@ class Payload:
         self.generation = generation
         self.handled = handled
         self.saved = saved
+        self.permits: tuple[Permit, ...] = ()
+        """Of the captured records: out until the cutover submit is terminal (B5.1)."""
         self.released = 0
 
     def use(self) -> Payload:

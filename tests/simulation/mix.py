@@ -52,6 +52,8 @@ class Mix:
     capture_fails: float = 0.0
     restore_fails: float = 0.0
     corrupt: float = 0.0
+    conflicts: float = 0.0
+    """Chance that a Restore request is followed by one of the same identity with another checksum."""
     members: int = 0
     """Member Actors of every object: each object is then a unit of 1 + `members` participants."""
     touches: float = 0.0
@@ -107,6 +109,7 @@ def draw_mix(random: Random) -> Mix:
         capture_fails=sometimes(0.4, 0.01, 0.1),
         restore_fails=sometimes(0.4, 0.01, 0.1),
         corrupt=sometimes(0.3, 0.005, 0.05),
+        conflicts=sometimes(0.2, 0.005, 0.05),
         max_jobs=random.choice((2, 5, 20, 1000)),
         credit=random.choice((6, 20, 1000)),
         **_units(random),

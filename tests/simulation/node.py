@@ -165,7 +165,7 @@ class Node:
 
     def _watched(self, leased: set[NodeRun] | None) -> None:
         if leased is not None:
-            for run in self.seen - leased - self.gone:
+            for run in sorted((self.seen | self.outbox.keys()) - leased - self.gone):
                 self.gone.add(run)
                 self.run_gone(run)
             self.gone -= leased
@@ -381,7 +381,8 @@ class Node:
     def frame_arrived(self, connection: Connection, frame: tuple[Any, ...]) -> None:
         kind = frame[0]
         if kind == "record":
-            if not self.take(frame[1], connection) and frame[1].marker is None:
+            waits = self.take(frame[1], connection) or self.world.keeps_credit
+            if not waits and frame[1].marker is None:
                 self.world.network.give_credit(connection, self)
         elif kind == "reply":
             self.requests.arrived(frame[1])
@@ -455,7 +456,7 @@ class Node:
         for path in list(self.paths.values()):
             path.deliver(PathLost(run))
         for frame in unsent:
-            if frame[0] == "reply":
+            if frame[0] == "reply" and not self.world.forgets_replies:
                 self.send(run, frame)
             elif frame[0] == "record" and not self._given_back(frame[2], run):
                 self._unsent_record(frame[1], frame[2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tests.simulation.history import Record
+from tests.simulation.history import Record, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
@@ -37,6 +37,8 @@ class Requests:
             _, record = self._deadlines.popleft()
             if record.number in self.pending:
                 self.pending.discard(record.number)
+                if self.node.world.steady:
+                    raise Violation(f"{record} was not answered in time although nothing was disturbed")
                 self.node.world.history.request_ended(record, "timeout")
         if self._deadlines:
             self.node.world.clock.at(self._deadlines[0][0], self.node.step, self._times_out)

@@ -159,6 +159,7 @@ class SourceDriver(Driver):
             if record.permit is not None:
                 self.permits[record] = record.permit
                 record.permit = None
+        self.payload.permits = tuple(self.permits.values())
         world.history.captured(self.payload)
         world.payloads[self.identity] = self.payload
         count = -(-len(data) // CHUNK_BYTES)
@@ -220,6 +221,9 @@ class SourceDriver(Driver):
     def _send_restore(self, effect: fx.SendRestore) -> None:
         frame = ("restore", self.identity, self.key, effect.manifest, effect.remaining_s)
         self.node.send_on(effect.connection, frame)
+        if self.world.chance(self.world.mix.conflicts):
+            other = effect.manifest._replace(checksum=effect.manifest.checksum ^ 1)
+            self.node.send_on(effect.connection, (*frame[:3], other, effect.remaining_s))
 
     def _send_withdrawn(self, effect: fx.SendWithdrawn) -> None:
         self.node.send_on(effect.connection, ("withdrawn", self.identity))

@@ -125,6 +125,9 @@ class TargetDriver(Driver):
             for record in (*(self.item.mailbox if self.item is not None else ()), *effect.relay):
                 if record.fate is None:
                     node.fail(record, "Unavailable")
+        elif self._in_doubt():
+            work = (*(self.item.mailbox if self.item is not None else ()), *effect.relay)
+            self.world.history.excuse(work, "dropped with a write in doubt")
         self.item = None
         source = self.identity.source
         if effect.disposal is DirectDisposal.HAND_OVER:
@@ -138,6 +141,12 @@ class TargetDriver(Driver):
         if effect.disposal is not DirectDisposal.FOLLOW_TO_SOURCE:
             for key in self.keys:
                 node.path(key).deliver(PathLost(node.run))
+
+    def _in_doubt(self) -> bool:
+        """No proof of the boundary (B8.15), and yet the write may have been applied: after the end of this run's
+        lease or of its time. The source may have read the commit then, and nobody ends the saved work."""
+        row = self.world.store.rows[self.key]
+        return row.object_generation != self.generation or self.world.clock.now >= self.ends_at
 
     def _send_follow(self, effect: fx.SendFollow) -> None:
         for record in effect.records:

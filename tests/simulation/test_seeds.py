@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
 from tests.simulation.mix import Mix, draw_mix
+from tests.simulation.mutants.planting import CALM
+from tests.simulation.store import StoreFaults
 from tests.simulation.world import World
 
 SESSIONS = (137, 55)
 """Held messages overtook one another behind a marker; a move began while another still sealed the session."""
+WHOLE = (3, 23, 26, 28, 50, 69, 82, 139, 1074, 1319, 1392, 1586, 1667, 10484)
+"""With their own mix: a relay-ready that overtook what waited for credit, follow frames forgotten with a later
+owner's connection, turns that ended after they were cancelled, runs that nobody had seen before they died."""
 KEPT = (13, 25, 27, 36, 162, 214, 270, 317, 561)
 
 
@@ -23,6 +30,31 @@ def mix_of_seed(seed: int) -> Mix:
 def test_seed(seed: int) -> None:
     plain = replace(mix_of_seed(seed), members=0, touches=0.0, sessions=0, long_turns=0.0)
     World(seed, plain).play()
+
+
+@pytest.mark.parametrize("seed", WHOLE)
+def test_seed_with_everything_in_it(seed: int) -> None:
+    World(seed).play()
+
+
+def test_leases_end_and_objects_are_taken_over() -> None:
+    """Runs that cannot renew for some seconds: turns are cancelled, objects made anew and dropped (B6.4, B6.6)."""
+    counts: Counter[str] = Counter()
+    for seed in range(4):
+        mix = replace(mix_of_seed(seed), members=0, touches=0.0, sessions=0, pauses=0.5, lease_cuts=0.6)
+        counts.update(World(seed, mix).play().counts)
+    assert counts["dropped at recheck"]
+    assert counts["reborn"]
+    assert counts["request: reply"] > 10 * counts["request: timeout"]
+
+
+def test_a_small_job_queue_and_little_credit_only_slow_things_down() -> None:
+    """Two permits, two records on their way: nothing fails, nothing is left waiting (B5.1, B5.2, R4.6.3)."""
+    calm: dict[str, Any] = {**CALM, "store": StoreFaults(), "max_jobs": 2, "credit": 2, "long_turns": 0.0}
+    world = World(4, replace(mix_of_seed(4), **calm, send_every_s=0.03))
+    world.play()
+    assert world.calm
+    assert world.history.counts["request: timeout"] == 0
 
 
 @pytest.mark.parametrize("seed", range(12))

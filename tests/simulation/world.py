@@ -69,6 +69,12 @@ class World:
     late_replies_count = False
     whole_backlog = False
     forgets_queued = False
+    blind_leases = False
+    rechecks = True
+    deadline_from_answer = False
+    writes_unadmitted = False
+    forgets_replies = False
+    keeps_credit = False
     shares_follow_frames = False
     forgets_later_owner = False
 
@@ -102,12 +108,27 @@ class World:
             or mix.kills
             or mix.store_outages
             or mix.lease_cuts
+            or mix.conflicts
             or mix.cancels
             or mix.capture_fails
             or mix.restore_fails
             or mix.corrupt
             or mix.long_turns
         )
+        self.steady = not (
+            self.store_trouble
+            or faults.slow
+            or mix.cuts
+            or mix.stalls
+            or mix.pauses
+            or mix.kills
+            or mix.store_outages
+            or mix.lease_cuts
+            or mix.corrupt
+            or mix.conflicts
+            or mix.long_turns
+        )
+        """Moves may fail, but nothing holds anybody up: every request is answered in time."""
         self.chaos = True
         self.sessions: dict[bytes, ClientSession] = {}
         self.aborted: dict[tuple[int, int], float] = {}
@@ -377,6 +398,9 @@ class World:
 
     def crossed(self, source: SourceDriver) -> None:
         self.crossings.add(source.identity)
+        permits = () if source.payload is None or source.ended_dispatch else source.payload.permits
+        if any(permit.returned for permit in permits):
+            raise Violation("permits of captured records went back before the cutover")
 
     def restored(self, source: SourceDriver) -> None:
         if source.identity in self.crossings:
@@ -437,6 +461,9 @@ class World:
             and row.version == source.identity.expected_version
         ):
             raise Violation("a move was reported that did not happen")
+        moved = row.object_generation == source.item.generation and not row.lost
+        if outcome is Outcome.FAILED and moved and row.owner_generation > source.owner_generation:
+            raise Violation("a move was reported as failed that happened")
 
     def source_forgotten(self, source: SourceDriver) -> None:
         if source.postponed:  # the coordinator goes on by itself, at the turn's end (B8.12)

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants import boundary, commits, fences, order, sessions, units
+from tests.simulation.mutants import boundary, commits, fences, leases, order, sessions, units
 from tests.simulation.mutants.planting import MUTANTS, Mutant, changed
 
-__all__ = ["MUTANTS", "Mutant", "boundary", "changed", "commits", "fences", "order", "sessions", "units"]
+__all__ = [
+    "MUTANTS",
+    "Mutant",
+    "boundary",
+    "changed",
+    "commits",
+    "fences",
+    "leases",
+    "order",
+    "sessions",
+    "units",
+]

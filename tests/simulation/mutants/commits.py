@@ -12,6 +12,7 @@ from sojourn.handoff.terms import RowFacts
 
 from tests.simulation.mutants.planting import (
     CANCELS,
+    LATE_READS,
     UNKNOWN,
     carrier,
     mutant,
@@ -116,13 +117,10 @@ def _plant(world: World) -> None:
     "a commit is recognised at the source only under its RelocationId",
     "B8.10",
     40,
-    nodes=3,
-    keys=2,
-    pauses=2.0,
+    options=LATE_READS,
     cancels=0.9,
     chain=1.0,
     move_every_s=0.03,
-    survives="rare: the new owner must fence an attempt of its own before the source reads; a story covers it",
 )
 def _plant(world: World) -> None:
     def by_id(self: Any, row: RowFacts | None) -> bool:

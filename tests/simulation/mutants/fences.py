@@ -13,7 +13,9 @@ from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.terms import RowFacts
 
 from tests.simulation.mutants.planting import (
+    CALM,
     CANCELS,
+    QUIET_STORE,
     UNKNOWN,
     carrier,
     mutant,
@@ -119,6 +121,27 @@ def _plant(world: World) -> None:
     target(world, {(ts.TargetRemoved, ev.RestoreRequested): again})
 
 
+@mutant(
+    "an ended identity is started again, and the source believes a failure after a repeat",
+    "B8.6",
+    200,
+    cuts=4.0,
+    restore_fails=0.5,
+    cancels=0.2,
+    capture_s=0.005,
+)
+def _plant(world: World) -> None:
+    def again(self: Any, state: Any, event: ev.RestoreRequested, now: float) -> None:
+        self.state = ts.Announced()
+        self._requested(self.state, event, now)
+
+    def bare(self: Any, state: Any, event: Any, now: float) -> None:
+        self._restore(state.hold, "failed", captured=True)
+
+    target(world, {(ts.TargetRemoved, ev.RestoreRequested): again}, _withdrawn=nothing)
+    source(world, {(ss.TargetRestoring, ev.RelocationFailedReceived): bare})
+
+
 @mutant("a target that replied with a failure restores and goes on", "R4.3.3", 60, restore_fails=0.3)
 def _plant(world: World) -> None:
     def on(self: Any, state: Any, event: Any, now: float) -> None:
@@ -182,10 +205,14 @@ def _plant(world: World) -> None:
 @mutant(
     "the newest identity always wins at the target",
     "B8.16",
-    40,
-    cuts=2.0,
-    cancels=0.3,
-    survives="not reached: an older request would have to come in later than a newer one; tests/machines covers the judgement",
+    120,
+    QUIET_STORE,
+    **{**CALM, "stalls": 3.0, "cancels": 0.6},
+    nodes=3,
+    keys=3,
+    chain=1.0,
+    burst=0.0,
+    send_every_s=0.1,
 )
 def _plant(world: World) -> None:
     world.newest_identity_wins = True
@@ -194,10 +221,11 @@ def _plant(world: World) -> None:
 @mutant(
     "a target is not told that it was fenced",
     "B6.7",
-    40,
-    cancels=0.3,
+    60,
+    QUIET_STORE,
+    **{**CALM, "cancels": 0.5},
+    chunk_s=0.002,
     send_every_s=0.008,
-    survives="costs time only: the target finds the fence by itself when its CAS conflicts",
 )
 def _plant(world: World) -> None:
     target(world, _withdrawn=nothing)

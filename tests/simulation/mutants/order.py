@@ -14,6 +14,9 @@ from sojourn.handoff.path import (
 )
 
 from tests.simulation.mutants.planting import (
+    CALM,
+    LATE_READS,
+    QUIET_STORE,
     mutant,
     path,
 )
@@ -84,9 +87,12 @@ def _plant(world: World) -> None:
 @mutant(
     "an older route replaces a newer one",
     "B9.1",
-    40,
+    60,
+    QUIET_STORE,
+    **CALM,
     send_every_s=0.008,
     burst=1.0,
+    chain=1.0,
     survives="costs markers and hops only: a marker checks every change of path",
 )
 def _plant(world: World) -> None:
@@ -113,10 +119,14 @@ def _plant(world: World) -> None:
 @mutant(
     "an older handoff of the object installs its follow route late",
     "B9.2",
-    40,
+    60,
+    QUIET_STORE,
+    **CALM,
+    options=LATE_READS,
+    nodes=3,
     chain=1.0,
-    send_every_s=0.03,
-    survives="costs a detour, at worst a marker timeout; seen in longer runs",
+    move_every_s=0.03,
+    send_every_s=0.008,
 )
 def _plant(world: World) -> None:
     world.old_handoffs_install = True
@@ -134,10 +144,13 @@ def _plant(world: World) -> None:
 @mutant(
     "what comes from nodes whose marker was taken here waits too",
     "B9.4",
-    40,
+    60,
+    QUIET_STORE,
+    **CALM,
     send_every_s=0.008,
     burst=1.0,
-    survives="costs a marker timeout (2 s) now and then; seen in longer runs",
+    chain=1.0,
+    survives="costs a marker timeout (2 s) now and then, never order; a story in tests/machines covers it",
 )
 def _plant(world: World) -> None:
     world.takes_note_of_markers = False

@@ -10,15 +10,19 @@ from sojourn.handoff.machine import Event, Rule
 from sojourn.handoff.path import SenderPath
 from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.target import TargetHandoff
+from sojourn.handoff.terms import HandoffOptions
 from sojourn.session.contact import SessionContact
 from sojourn.session.seal import SessionSeal
 
 from tests.simulation.world import World
 
 __all__ = [
+    "CALM",
     "CANCELS",
     "CUTS",
+    "LATE_READS",
     "MUTANTS",
+    "QUIET_STORE",
     "UNKNOWN",
     "Mutant",
     "carrier",
@@ -48,6 +52,33 @@ class Mutant:
 MUTANTS: list[Mutant] = []
 CUTS = {"cuts": 2.0}
 CANCELS = {"cancels": 0.3}
+CALM = dict.fromkeys(
+    (
+        "cuts",
+        "stalls",
+        "pauses",
+        "kills",
+        "store_outages",
+        "lease_cuts",
+        "cancels",
+        "capture_fails",
+        "restore_fails",
+        "corrupt",
+        "conflicts",
+    ),
+    0.0,
+)
+QUIET_STORE = {"slow": 0.0, "unavailable": 0.0, "lost_before": 0.0, "lost_after": 0.0}
+"""With `CALM`: nothing may fail, and no marker may time out."""
+LATE_READS = HandoffOptions(
+    commit_reserve_s=4.0,
+    follow_duration_s=12.0,
+    sweep_s=2.0,
+    ended_memory_s=10.0,
+    retry_first_s=0.4,
+    retry_max_s=0.8,
+)
+"""A source that learns of its commit late."""
 UNKNOWN = {"lost_before": 0.08, "lost_after": 0.15}
 
 
