@@ -121,27 +121,6 @@ def _plant(world: World) -> None:
     target(world, {(ts.TargetRemoved, ev.RestoreRequested): again})
 
 
-@mutant(
-    "an ended identity is started again, and the source believes a failure after a repeat",
-    "B8.6",
-    200,
-    cuts=4.0,
-    restore_fails=0.5,
-    cancels=0.2,
-    capture_s=0.005,
-)
-def _plant(world: World) -> None:
-    def again(self: Any, state: Any, event: ev.RestoreRequested, now: float) -> None:
-        self.state = ts.Announced()
-        self._requested(self.state, event, now)
-
-    def bare(self: Any, state: Any, event: Any, now: float) -> None:
-        self._restore(state.hold, "failed", captured=True)
-
-    target(world, {(ts.TargetRemoved, ev.RestoreRequested): again}, _withdrawn=nothing)
-    source(world, {(ss.TargetRestoring, ev.RelocationFailedReceived): bare})
-
-
 @mutant("a target that replied with a failure restores and goes on", "R4.3.3", 60, restore_fails=0.3)
 def _plant(world: World) -> None:
     def on(self: Any, state: Any, event: Any, now: float) -> None:

@@ -62,6 +62,7 @@ def _plant(world: World) -> None:
     keys=5,
     move_every_s=0.2,
     send_every_s=0.008,
+    survives="not reached: the run would have to put its lease again and read its rows while the other's write is on its way",
 )
 def _plant(world: World) -> None:
     world.takes_over_blindly = True
