@@ -22,6 +22,7 @@ from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.link import Link
 from sojourn.workers.objects import Arrival, LocalObject, Place
 from sojourn.workers.records import error_reply
+from sojourn.workers.reply_frames import reply_of_blob, reply_reference
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -254,6 +255,24 @@ class HandoffDriver(Generic[MachineT]):
                     encoded,
                 )
             )
+
+    async def _end_in_doubt(
+        self, requests: Iterable[OpenRequest | SavedRequest], error: SojournError
+    ) -> None:
+        """Answer requests whose node is gone: with the reply it had stored, if it did (B7.1), else with the error."""
+        await asyncio.gather(*[self._end_one_in_doubt(request, error) for request in requests])
+
+    async def _end_one_in_doubt(self, request: OpenRequest | SavedRequest, error: SojournError) -> None:
+        reference = reply_reference(request.generation, request.operation_high, request.operation_low)
+        try:
+            blob = await self._node.blobs.read(reference)
+            body = None if blob is None else reply_of_blob(blob)
+        except SojournError:
+            body = None
+        if body is None:
+            self._end_requests([request], error)
+        else:
+            self._node.router.reply(body)
 
     def _log(self, effect: Log) -> None:
         fields = {name: value for name, value in effect.fields.items() if name != "relocation_id"}

@@ -545,7 +545,10 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
             phase=self.machine.phase,
             applied=effect.applied,
         )
-        self._end_requests(self._taken, error)
+        if effect.applied == "unknown":
+            self._node.start(self._end_in_doubt(self._taken, error))
+        else:
+            self._end_requests(self._taken, error)
         if effect.sends and self._taken_sends:
             self._node.count("dead_letters", self._taken_sends)
             self._log(Log("dead_letter", "warning", {"reason": str(error), "messages": self._taken_sends}))
