@@ -36,6 +36,7 @@ _BUFFER_OCTETS = 512 * 1024
 _KEEP_OCTETS = 4 * 1024 * 1024
 _CUT_OCTETS = 64 * 1024
 _PREFIX = LENGTH.size
+_EARLY_PARTS = 64
 _length_at = LENGTH.unpack_from
 _prefix_of = LENGTH.pack
 
@@ -73,6 +74,7 @@ class FrameChannel(asyncio.BufferedProtocol):
         self._high_water_octets = high_water_octets
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
         self._buffer = bytearray(_BUFFER_OCTETS)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -105,7 +107,7 @@ class FrameChannel(asyncio.BufferedProtocol):
         self._outgoing_octets += octets
         if not self._flush_scheduled:
             self._schedule_flush()
-        elif self._outgoing_octets > self._high_water_octets:
+        elif len(outgoing) >= _EARLY_PARTS or self._outgoing_octets > self._high_water_octets:
             self._flush()
 
     def send_parts(self, parts: Sequence[bytes | memoryview]) -> None:
@@ -195,9 +197,22 @@ class FrameChannel(asyncio.BufferedProtocol):
         if transport is None or self._ended or transport.is_closing():
             return
         if octets < VIEW_OCTETS:
-            transport.write(b"".join(outgoing))
+            self._write(transport, b"".join(outgoing))
         else:
             _write_large(transport, outgoing)
+
+    def _write(self, transport: asyncio.Transport, octets: bytes) -> None:
+        """Give octets to the kernel now: the transport would keep them until the end of this loop turn, and the
+        reader could not work on them meanwhile. What the kernel does not take goes the transport's way."""
+        if self._socket is not None and not transport.get_write_buffer_size():
+            try:
+                taken = self._socket.send(octets)
+            except OSError:  # full, or an error that the transport meets too and reports
+                taken = 0
+            if taken == len(octets):
+                return
+            octets = octets[taken:]
+        transport.write(octets)
 
     # ending
 
@@ -225,6 +240,10 @@ class FrameChannel(asyncio.BufferedProtocol):
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._closed_waiters.append(waiter)
             await waiter
+
+    def write_to(self, end: socket.socket) -> None:
+        """The socket below the transport, not blocking: the transport closes it, and this never reads from it."""
+        self._socket = end
 
     def pause_reading(self) -> None:
         """Take nothing more from the socket until `resume_reading`; idempotent."""
@@ -396,6 +415,8 @@ async def _attach(ends: Sequence[tuple[socket.socket, asyncio.BaseProtocol]]) ->
     loop = asyncio.get_running_loop()
     for end, protocol in ends:
         end.setblocking(False)
+        if isinstance(protocol, FrameChannel):
+            protocol.write_to(end)
         await loop.create_unix_connection(partial(_same, protocol), sock=end)
 
 

@@ -52,6 +52,10 @@ __all__ = [
 OUTBOUND_OCTETS_MAX = 1024 * 1024
 """Octets of records a worker may have on the way out before new messages wait (B3.1, B5.2). What is ahead of a
 path marker is bounded by it too, so a marker is back in time (B9.4)."""
+OUTBOUND_OCTETS_LOW = OUTBOUND_OCTETS_MAX // 2
+"""Where new messages go on after they had to wait: not at every record that leaves."""
+GRANT_KEPT_BACK_S = 0.005
+"""How long a permit may wait for others to go back with, unless a quarter of all waits (B5.1)."""
 TERMINATE_TIMEOUT_MS = 5_000
 """Time a worker gives its objects when it was ended by a signal instead of a message."""
 
@@ -124,8 +128,14 @@ class SupervisorPort:
         self._last_call = 0
         self._granted_records = 0
         self._granted_octets = 0
+        self._grant_records = 1
+        self._grant_timer: asyncio.TimerHandle | None = None
         self._outbound_octets = 0
         self._waiters: list[asyncio.Future[None]] = []
+
+    def permits(self, records: int) -> None:
+        """How many records the supervisor may have here before their handlers start (B5.1)."""
+        self._grant_records = max(1, records // 4)
 
     @property
     def congested(self) -> bool:
@@ -141,7 +151,7 @@ class SupervisorPort:
     def returned(self, octets: int) -> None:
         """Records of this worker left the node's supervisor."""
         self._outbound_octets -= octets
-        if self._waiters and self._outbound_octets <= OUTBOUND_OCTETS_MAX:
+        if self._waiters and self._outbound_octets <= OUTBOUND_OCTETS_LOW:
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
                 if not waiter.done():
@@ -170,13 +180,18 @@ class SupervisorPort:
         await self._connection.wait_written()
 
     def grant(self, records: int, octets: int) -> None:
-        """Give credit back; grants of one loop turn travel together."""
-        if not self._granted_records and not self._granted_octets:
-            self._loop.call_soon(self._send_grant)
+        """Give credit back, in few messages: one for each record would cost more than the record."""
+        if self._grant_timer is None:
+            self._grant_timer = self._loop.call_later(GRANT_KEPT_BACK_S, self._send_grant)
         self._granted_records += records
         self._granted_octets += octets
+        if self._granted_records >= self._grant_records:
+            self._send_grant()
 
     def _send_grant(self) -> None:
+        if self._grant_timer is not None:
+            self._grant_timer.cancel()
+            self._grant_timer = None
         message = Grant(self._granted_records, self._granted_octets)
         self._granted_records = self._granted_octets = 0
         self.submit_control(message)
@@ -299,6 +314,7 @@ class _Worker:
     def _welcome(self, welcome: Welcome) -> None:
         program = self._prepared.program
         assert isinstance(program, App)
+        self._port.permits(welcome.permits)
         self._host = host = self._host_factory(program, self._port, welcome)
         self._connection.on_record = host.receive_record
         self._connection.on_reply = host.receive_reply
