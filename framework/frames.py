@@ -34,6 +34,7 @@ __all__ = [
     "FLAG_MARKER",
     "FLAG_REQUEST",
     "HOPS_MAX",
+    "KEY_AT",
     "KIND_BULK",
     "KIND_CONTRACT",
     "KIND_CONTROL",
@@ -42,10 +43,12 @@ __all__ = [
     "LENGTH",
     "LOOP_PACKET",
     "MARKER_PACKET",
+    "REPLY_TO_AT",
     "RecordHeader",
     "ReplyHeader",
     "bulk_frame",
     "bulk_parts",
+    "complete_open",
     "complete_record",
     "contract_frame",
     "contract_head",
@@ -56,6 +59,7 @@ __all__ = [
     "parse_reply_header",
     "record_frame",
     "reply_frame",
+    "reply_head",
     "set_hops",
 ]
 
@@ -72,7 +76,8 @@ FLAG_REQUEST = 0x01
 FLAG_INTENT = 0x02
 """Instance intent: a missing Instance Spot of `stable_type` is created by this record (B1.4)."""
 FLAG_COMPLETE = 0x04
-"""The route fence stands in the record; clear only between the sender's worker and its supervisor."""
+"""The route fence stands in the record; clear between a worker and its own supervisor, and in records that are to
+make their object. Whoever takes such a record out of its node or into an envelope puts the fence in."""
 FLAG_MARKER = 0x08
 """A path marker (B9.4): answered by whoever takes it into mailbox or staging, never given to a handler."""
 FLAG_ACTIVATE = 0x10
@@ -105,9 +110,19 @@ LOOP_PACKET = "sojourn.loop"
 
 _RECORD = struct.Struct(">BBBBQQQQHB")
 _REPLY = struct.Struct(">BBQQQB")
+_FIRST = struct.Struct(">BBBBQ")
+_REPLY_HEAD = struct.Struct(">BBQQQ")
 _GENERATION = struct.Struct(">Q")
 _CONTRACT = struct.Struct(">BIB")
 _BULK = struct.Struct(">BQB")
+
+KEY_AT = _RECORD.size
+"""Offset of the key in a record frame body; the octet before it is its length."""
+REPLY_TO_AT = _REPLY_HEAD.size
+"""Offset of the destination run in a reply frame body: u8 length, RID, u64 generation."""
+
+_new_tuple = tuple.__new__
+"""Makes a header without the Python-level constructor of a named tuple."""
 
 
 class RecordHeader(NamedTuple):
@@ -193,16 +208,18 @@ def parse_record_header(body: bytes | memoryview) -> RecordHeader:
     """
     try:
         _, flags, hops, kind, generation, route, high, low, fence_at, length = _RECORD.unpack_from(body)
-        at = _RECORD.size + length
-        type_length = body[at]
-        end = at + 1 + type_length
-        key = bytes(body[_RECORD.size : at])
-        stable_type = bytes(body[at + 1 : end])
+        at = KEY_AT + length
+        end = at + 1 + body[at]
+        key = body[KEY_AT:at]
+        stable_type = body[at + 1 : end]
     except (struct.error, IndexError):
         raise ProtocolError("record frame: truncated routing header") from None
     if end > len(body) or length < 2 or hops > HOPS_MAX:
         raise ProtocolError("record frame: invalid routing header")
-    return RecordHeader(flags, hops, kind, generation, route, high, low, fence_at, key, stable_type, end)
+    if type(key) is not bytes:
+        key, stable_type = bytes(key), bytes(stable_type)
+    fields = (flags, hops, kind, generation, route, high, low, fence_at, key, stable_type, end)
+    return _new_tuple(RecordHeader, fields)
 
 
 def complete_record(body: bytes, header: RecordHeader, fence: bytes, object_generation: int) -> bytes:
@@ -211,10 +228,23 @@ def complete_record(body: bytes, header: RecordHeader, fence: bytes, object_gene
     Only the sender's supervisor knows routes; the sender's worker encodes everything else once.
     """
     at = header.record_at + header.fence_at
-    head = bytearray(body[:at])
-    head[1] |= FLAG_COMPLETE
-    _GENERATION.pack_into(head, 4, object_generation)
-    return b"".join((head, fence, body[at:]))
+    return b"".join(
+        (
+            _FIRST.pack(KIND_RECORD, body[1] | FLAG_COMPLETE, body[2], body[3], object_generation),
+            body[_FIRST.size : at],
+            fence,
+            body[at:],
+        )
+    )
+
+
+def complete_open(body: bytes, fence: bytes, object_generation: int) -> tuple[bytes, int, int, int]:
+    """`complete_record` for a new record, without a parsed header; also its reply route and operation id."""
+    _, flags, hops, kind, _, route, high, low, fence_at, length = _RECORD.unpack_from(body)
+    at = KEY_AT + length
+    at += 1 + body[at] + fence_at
+    first = _FIRST.pack(KIND_RECORD, flags | FLAG_COMPLETE, hops, kind, object_generation)
+    return b"".join((first, body[_FIRST.size : at], fence, body[at:])), route, high, low
 
 
 def set_hops(body: bytes, hops: int, set_flags: int = 0, clear_flags: int = 0) -> bytes:
@@ -245,6 +275,11 @@ def reply_frame(
     )
 
 
+def reply_head(flags: int, reply_route: int, operation_high: int, operation_low: int) -> bytes:
+    """First octets of a reply frame body; the destination run (u8 length, RID, u64 generation) and the result follow."""
+    return _REPLY_HEAD.pack(KIND_REPLY, flags, reply_route, operation_high, operation_low)
+
+
 def parse_reply_header(body: bytes | memoryview) -> ReplyHeader:
     """Read the header of a reply frame body.
 
@@ -257,7 +292,8 @@ def parse_reply_header(body: bytes | memoryview) -> ReplyHeader:
         (generation,) = _GENERATION.unpack_from(body, at)
     except struct.error:
         raise ProtocolError("reply frame: truncated header") from None
-    return ReplyHeader(flags, route, high, low, bytes(body[_REPLY.size : at]), generation, at + 8)
+    fields = (flags, route, high, low, bytes(body[_REPLY.size : at]), generation, at + 8)
+    return _new_tuple(ReplyHeader, fields)
 
 
 def contract_head(parts: int, deadline_ms: int) -> bytes:

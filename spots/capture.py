@@ -388,17 +388,15 @@ def _saved_call(cell: Cell, record: bytes) -> RecordCall:
         b"",
         0,
     )
-    call = RecordCall(cell, header, record, credited=False)
-    call.fields = fields
-    return call
+    return RecordCall(cell, header, record, credited=False)
 
 
 def saved_requests(cell: Cell) -> list[SavedRequest]:
     """The requests in the queue of a unit just restored, in order."""
     found: list[SavedRequest] = []
     for order, job in enumerate(cell.queue or (), 1):
-        if isinstance(job, RecordCall) and job.header.reply_route and job.fields is not None:
-            header, fields = job.header, job.fields
+        if isinstance(job, RecordCall) and job.header.reply_route and job.saved:
+            header, fields = job.header, read_record(job.body)
             found.append(
                 SavedRequest(
                     header.key,

@@ -166,15 +166,19 @@ class PayloadCodec:
             InvalidOperation: it decodes to arguments that do not fit the handler.
             NotConfigured: it needs pickle and pickle is switched off.
         """
-        where = f"the arguments of {handler.owner_name}.{handler.name}"
+        kwargs: dict[str, Any] = {}
         try:
             if content_type == MSGPACK:
-                args, kwargs = self._decode_positional(handler, payload), {}
+                args = self._decode_positional(handler, payload)
+                if handler.fits(len(args)):
+                    return args, kwargs
             else:
+                where = f"the arguments of {handler.owner_name}.{handler.name}"
                 args, kwargs = self._load(content_type, payload, where)
         except (NotConfigured, ProtocolError):
             raise
         except Exception as error:
+            where = f"the arguments of {handler.owner_name}.{handler.name}"
             raise ProtocolError(f"{where} cannot be decoded: {error}") from error
         return handler.bind(args, kwargs)
 
@@ -210,14 +214,14 @@ class PayloadCodec:
 
     def decode_result(self, handler: Declaration, content_type: str, payload: bytes | memoryview) -> Any:
         """The result out of a reply; errors as for arguments."""
-        where = f"the result of {handler.owner_name}.{handler.name}"
         try:
             if content_type == MSGPACK:
                 return handler.shapes()[2].decoder.decode(payload)
-            return self._load(content_type, payload, where)
+            return self._load(content_type, payload, f"the result of {handler.owner_name}.{handler.name}")
         except (NotConfigured, ProtocolError):
             raise
         except Exception as error:
+            where = f"the result of {handler.owner_name}.{handler.name}"
             raise ProtocolError(f"{where} cannot be decoded: {error}") from error
 
     def isolate_arguments(

@@ -89,18 +89,17 @@ class Declaration:
     def __repr__(self) -> str:
         return f"<@{self.word} {self.owner_name}.{self.name}>"
 
+    def fits(self, count: int) -> bool:
+        """Whether `count` positional arguments and nothing else are what the signature wants."""
+        return self._simple and self._least <= count and (count <= self._most or self._rest)
+
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """Check arguments against the signature, at the sender, and put named ones in their place.
 
         Raises:
             InvalidOperation: too many, too few or unknown arguments; the text names the handler.
         """
-        if (
-            not kwargs
-            and self._simple
-            and self._least <= len(args)
-            and (self._rest or len(args) <= self._most)
-        ):
+        if not kwargs and self.fits(len(args)):
             return args, kwargs
         try:
             bound = self.signature.bind(None, *args, **kwargs)

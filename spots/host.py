@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["Counters", "ObjectHost"]
 
 _logger = logging.getLogger("sojourn.spots")
+_ENVELOPE_HEAD = 5
 _STOPPING = "HostShutdown"
 _STOP_SHARE = 0.8
 """Part of the stop timeout that turns and closing callbacks get; the rest is for saying so."""
@@ -101,6 +102,7 @@ class ObjectHost:
         self.clock: Clock = LoopClock(loop) if clock is None else clock
         self.worker = welcome.worker
         self.settings = SpotSettings.from_options(welcome.options)
+        self.reply_octets_max = self.settings.max_frame_bytes - _ENVELOPE_HEAD
         self.handler_limit_s = self.settings.handler_deadline_ms / 1000
         self.cells: dict[ObjectKey, Cell] = {}
         self.counters = Counters()
@@ -114,7 +116,7 @@ class ObjectHost:
             welcome.admission_deadline_ns,
             self._turn_over,
             self.outbox.pending.cancel_turn,
-            port.fatal,
+            port,
         )
         self.acceptance = Acceptance()
         self.outside = Outside(self)

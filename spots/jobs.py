@@ -6,20 +6,20 @@ turns are scheduled.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from sojourn.control import FirstHandled
 from sojourn.errors import DeadlineExceeded, InvalidOperation, ProtocolError, Rejected, SojournError
-from sojourn.frames import ADMISSION_PACKET, FLAG_FIRST
+from sojourn.frames import ADMISSION_PACKET, FLAG_COMPLETE, FLAG_FIRST, KIND_REPLY
 from sojourn.ids import describe_key
-from sojourn.spots.answers import answer, answer_error
+from sojourn.spots.answers import answer_error
 from sojourn.spots.failures import failure_of
 from sojourn.spots.pending import Reply
-from sojourn.spots.results import encode_result
 from sojourn.spots.turns import Job
 from sojourn.wire.errors import WireError
-from sojourn.wire.fast_record import FastRecord, read_record
+from sojourn.wire.fast_record import Call, payload_prefix, read_call, read_record
 
 if TYPE_CHECKING:
     from sojourn.frames import RecordHeader
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from sojourn.spots.declarations import Declaration
 
 __all__ = ["HookCall", "LocalCall", "RecordCall"]
+
+_REPLY = struct.Struct(">BBQQQ")
+_ENVELOPE = struct.Struct(">BI")
+_LENGTH = struct.Struct(">I")
 
 
 class LocalCall(Job):
@@ -145,27 +149,44 @@ class RecordCall(Job):
         started: True once its handler was called.
     """
 
-    __slots__ = ("body", "credited", "fields", "handler", "header", "started")
+    __slots__ = ("body", "credited", "handler", "header", "packet", "started")
 
     def __init__(self, cell: Cell, header: RecordHeader, body: bytes, credited: bool) -> None:
-        super().__init__(cell)
+        # Written out instead of super().__init__: this runs once per message.
+        self.cell = cell
+        self.caller = None
+        self.alarm = None
+        self.waiting = 0
+        self.ended = False
+        self.runner = None
+        self.stopped = None
         self.header = header
         self.body = body
         self.credited = credited
-        self.fields: FastRecord | None = None
+        self.packet = "a record"
         self.handler: Declaration | None = None
         self.started = False
 
     @property
     def name(self) -> str:
         """Type and packet name."""
-        packet = self.fields.packet_name if self.fields is not None else "a record"
-        return f"{self.cell.type.stable_type}.{packet}"
+        return f"{self.cell.type.stable_type}.{self.packet}"
+
+    @property
+    def saved(self) -> bool:
+        """It came out of an envelope: a bare record without a routing header."""
+        return not self.header.record_at
 
     @property
     def record(self) -> bytes:
-        """The frozen record."""
-        return self.body[self.header.record_at :]
+        """The frozen record, with the route fence of the object here where the supervisor left it out."""
+        header, body = self.header, self.body
+        if header.flags & FLAG_COMPLETE:
+            return body[header.record_at :]
+        cell = self.cell
+        fence = cell.host.outbox.origin.route_fence(cell.key, cell.object_generation, cell.owner_generation)
+        at = header.record_at + header.fence_at
+        return b"".join((body[header.record_at : at], fence, body[at:]))
 
     def give_back(self) -> None:
         """Return the permit, once."""
@@ -179,39 +200,66 @@ class RecordCall(Job):
         Raises:
             ProtocolError, NotConfigured, InvalidOperation: it cannot be decoded, or fits no handler.
         """
-        self.give_back()
-        cell = self.cell
-        try:
-            fields = self.fields = read_record(memoryview(self.body)[self.header.record_at :])
-        except WireError as error:
-            raise ProtocolError(f"a record for {describe_key(cell.key)} is malformed: {error}") from None
+        cell, header, body = self.cell, self.header, self.body
         host = cell.host
-        if fields.deadline_ms is not None and fields.deadline_ms <= host.clock.unix_ms():
-            host.dead_letter(cell.key, fields.packet_name, "expired")
+        if self.credited:
+            self.credited = False
+            host.port.grant(1, len(body))
+        call = read_call(body, header.record_at, header.flags & FLAG_COMPLETE)
+        deadline_ms, self.packet, content_type, at = call or self._read_generally()
+        if deadline_ms is not None and deadline_ms <= host.clock.unix_ms():
+            host.dead_letter(cell.key, self.packet, "expired")
             self.answer_error(_expired(cell, self.name))
             return None
-        self.handler = cell.type.handler(fields.packet_name)
-        args, kwargs = host.outbox.codec.decode_arguments(self.handler, fields.content_type, fields.payload)
+        handler = self.handler = cell.type.handlers.get(self.packet) or cell.type.handler(self.packet)
+        args, kwargs = host.outbox.codec.decode_arguments(handler, content_type, memoryview(body)[at:])
         host.counters.handled += 1
         self.started = True
-        return self.handler.function(cell.instance, *args, **kwargs)
+        if kwargs:
+            return handler.function(cell.instance, *args, **kwargs)
+        return handler.function(cell.instance, *args)
+
+    def _read_generally(self) -> Call:
+        """What the quick reader would not judge: a record that is unusual, or malformed."""
+        try:
+            fields = read_record(self.record)
+        except WireError as error:
+            name = describe_key(self.cell.key)
+            raise ProtocolError(f"a record for {name} is malformed: {error}") from None
+        payload_at = len(self.body) - len(fields.payload)
+        return fields.deadline_ms, fields.packet_name, fields.content_type, payload_at
 
     def succeed(self, value: Any) -> None:
         """Send the reply of a request."""
-        if not self.header.reply_route:
+        header, handler = self.header, self.handler
+        route = header.reply_route
+        if not route:
             self.told_first()
             return
-        assert self.handler is not None
-        assert self.fields is not None
-        host = self.cell.host
-        content_type, payload = host.outbox.codec.encode_result(self.handler, value)
-        result = encode_result(self.handler.name, content_type, payload)
-        limit = host.settings.max_frame_bytes
-        if len(result) > limit:
+        assert handler is not None
+        host, body, at = self.cell.host, self.body, header.record_at
+        content_type, payload = host.outbox.codec.encode_result(handler, value)
+        names = payload_prefix(handler.name, content_type)
+        length = len(payload)
+        octets = len(names) + 4 + length
+        if octets > host.reply_octets_max:
             raise InvalidOperation(
-                f"the result of {self.name} has {len(result)} bytes, more than max_frame_bytes = {limit}"
+                f"the result of {self.name} has {octets} bytes, more than max_frame_bytes allows "
+                f"({host.reply_octets_max})"
             )
-        answer(host.port, self.header, self.fields, 0, result)
+        # What `answers.answer` gives, in one piece.
+        host.port.submit(
+            b"".join(
+                (
+                    _REPLY.pack(KIND_REPLY, 0, route, header.operation_high, header.operation_low),
+                    body[at + 4 : at + 13 + body[at + 4]],
+                    _ENVELOPE.pack(1, octets),
+                    names,
+                    _LENGTH.pack(length),
+                    payload,
+                )
+            )
+        )
 
     def fail(self, error: BaseException) -> None:
         """Send the failure of a request; of a send it is logged.
@@ -240,7 +288,7 @@ class RecordCall(Job):
     def answer_error(self, error: SojournError) -> None:
         """End the message with a typed error, if someone waits for its reply."""
         self.told_first()
-        answer_error(self.cell.host.port, self.header, self.body, error, self.fields)
+        answer_error(self.cell.host.port, self.header, self.body, error)
 
 
 class HookCall(Job):

@@ -60,8 +60,15 @@ class LocalSender:
         if cell is None or not host.outside.reaches(cell):
             self._check_admission(turn)
             host.outside.sent(key)
-            source = None if turn is None else turn.cell.message_source
-            return await outbox.request(reference, handler, args, kwargs, source, turn)
+            source = None if turn is None else turn.cell.source or turn.cell.message_source
+            content_type, payload = outbox.encode(handler, args, kwargs)
+            if outbox.congested:
+                await outbox.admit(reference, turn)
+            reply = outbox.ask(reference, handler, content_type, payload, source, turn)
+            try:
+                return await reply
+            finally:
+                outbox.pending.ended(reply)
         if outbox.closed:
             outbox.check_open()
         if cell.type is not reference.type:
@@ -86,8 +93,12 @@ class LocalSender:
         """Send one way."""
         turn, cell = self._place(reference)
         if cell is None:
-            source = None if turn is None else turn.cell.message_source
-            await self._host.outbox.send(reference, handler, args, kwargs, source, turn)
+            outbox = self._host.outbox
+            source = None if turn is None else turn.cell.source or turn.cell.message_source
+            content_type, payload = outbox.encode(handler, args, kwargs)
+            if outbox.congested:
+                await outbox.admit(reference, turn)
+            outbox.tell(reference, handler, content_type, payload, source)
             return
         self._put(turn, cell, reference, handler, args, kwargs)
         if cell.queue is not None and len(cell.queue) > _QUEUE_YIELD_LENGTH:

@@ -15,8 +15,9 @@ from sojourn.control import ErrorBody, ForgetRequest, RequestsLost, decode_error
 from sojourn.errors import InvalidOperation, ProtocolError, SojournError, Unavailable, error_from_fields
 from sojourn.ids import ObjectKind, describe_key
 from sojourn.spots.codec import PayloadCodec
+from sojourn.spots.moulds import Mould
 from sojourn.spots.origin import Origin, record_kind
-from sojourn.spots.pending import PendingRequests
+from sojourn.spots.pending import PendingRequests, Reply
 from sojourn.spots.ports import within
 from sojourn.spots.references import References
 from sojourn.spots.results import read_result
@@ -24,13 +25,15 @@ from sojourn.spots.settings import SpotSettings
 from sojourn.wire.fast_record import encode_payload, encode_record_head
 
 if TYPE_CHECKING:
-    from sojourn.spots.app import App
+    from sojourn.spots.app import App, ObjectType
     from sojourn.spots.declarations import Declaration
     from sojourn.spots.ports import Clock, OutboxPort
     from sojourn.spots.references import Reference, Sender
     from sojourn.spots.turns import Job
 
 __all__ = ["Outbox"]
+
+_MOULDS_MAX = 512
 
 
 class Outbox:
@@ -71,6 +74,7 @@ class Outbox:
         self.closed: SojournError | None = None
         self.recheck: Callable[[Job | None], None] | None = None
         """Whether a turn may still send, asked again after it waited for room; raises the error if not (B6.4)."""
+        self._moulds: dict[tuple[bytes | None, Declaration, ObjectType, str], Mould] = {}
 
     @property
     def app(self) -> App:
@@ -89,28 +93,45 @@ class Outbox:
         turn: Job | None = None,
     ) -> Any:
         """Send a request and wait for its one terminal; `source` and `turn` when sent by an object."""
-        args, kwargs = handler.bind(args, kwargs)
-        content_type, payload = self.codec.encode_arguments(handler, args, kwargs)
-        timeout_s = reference.timeout_s or self.default_timeout_s
-        deadline_ms = self._clock.unix_ms() + max(1, int(timeout_s * 1000))
+        content_type, payload = self.encode(handler, args, kwargs)
         if self._port.congested:
-            await self._admit(reference, turn)
-        reply = self.pending.open(self._loop, handler, reference.key, turn, timeout_s)
+            await self.admit(reference, turn)
+        reply = self.ask(reference, handler, content_type, payload, source, turn)
         try:
-            self.pending.assign_route(reply)
-            self._submit(
-                reference,
-                handler,
-                content_type,
-                payload,
-                source,
-                deadline_ms,
-                reply.operation_low,
-                reply.route,
-            )
             return await reply
         finally:
             self.pending.ended(reply)
+
+    def encode(
+        self, handler: Declaration, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, bytes]:
+        """Content type and payload of a message: what happens to the arguments afterwards is not in it (B1.7)."""
+        if kwargs or not handler.fits(len(args)):
+            args, kwargs = handler.bind(args, kwargs)
+        return self.codec.encode_arguments(handler, args, kwargs)
+
+    def ask(
+        self,
+        reference: Reference[Any],
+        handler: Declaration,
+        content_type: str,
+        payload: bytes,
+        source: bytes | None = None,
+        turn: Job | None = None,
+    ) -> Reply:
+        """Send a request without asking for room. The caller waits for the reply, then calls `pending.ended`."""
+        if self.closed is not None:
+            self.check_open()
+        timeout_s = reference.timeout_s or self.default_timeout_s
+        deadline_ms = self._clock.unix_ms() + (int(timeout_s * 1000) or 1)
+        mould = self._mould(reference, handler, content_type, payload, source)
+        pending = self.pending
+        reply = pending.open(self._loop, handler, reference.key, turn, timeout_s)
+        pending.assign_route(reply)
+        self._port.submit(
+            mould.request(reference.key, reply.route, reply.operation_low, deadline_ms, payload)
+        )
+        return reply
 
     async def send(
         self,
@@ -122,13 +143,24 @@ class Outbox:
         turn: Job | None = None,
     ) -> None:
         """Send one way; returns when the port took it."""
-        args, kwargs = handler.bind(args, kwargs)
-        content_type, payload = self.codec.encode_arguments(handler, args, kwargs)
+        content_type, payload = self.encode(handler, args, kwargs)
         if self._port.congested:
-            await self._admit(reference, turn)
-        self._submit(
-            reference, handler, content_type, payload, source, None, self.pending.next_operation(), 0
-        )
+            await self.admit(reference, turn)
+        self.tell(reference, handler, content_type, payload, source)
+
+    def tell(
+        self,
+        reference: Reference[Any],
+        handler: Declaration,
+        content_type: str,
+        payload: bytes,
+        source: bytes | None = None,
+    ) -> None:
+        """Send one way without asking for room."""
+        if self.closed is not None:
+            self.check_open()
+        mould = self._mould(reference, handler, content_type, payload, source)
+        self._port.submit(mould.send(reference.key, self.pending.next_operation(), payload))
 
     def send_nowait(
         self,
@@ -139,13 +171,10 @@ class Outbox:
         source: bytes | None = None,
     ) -> None:
         """Send one way, or raise `Unavailable` where the port would make it wait."""
-        args, kwargs = handler.bind(args, kwargs)
-        content_type, payload = self.codec.encode_arguments(handler, args, kwargs)
+        content_type, payload = self.encode(handler, args, kwargs)
         if self._port.congested:
             raise self._full(reference)
-        self._submit(
-            reference, handler, content_type, payload, source, None, self.pending.next_operation(), 0
-        )
+        self.tell(reference, handler, content_type, payload, source)
 
     async def call_node(self, operation: str, arguments: dict[str, Any]) -> Any:
         """Ask the node for something."""
@@ -162,13 +191,13 @@ class Outbox:
         reply = self.pending.take(header.reply_route, header.operation_low)
         if reply is None:
             return
-        result = memoryview(body)[header.body_at :]
         try:
             if header.flags & frames.FLAG_ERROR:
-                error = decode_error(result)
+                error = decode_error(memoryview(body)[header.body_at :])
                 reply.set_exception(error_from_fields(error.kind, error.fields))
             else:
-                content_type, payload = read_result(result)
+                content_type, at = read_result(body, header.body_at)
+                payload = memoryview(body)[at:]
                 reply.set_result(self.codec.decode_result(reply.handler, content_type, payload))
         except SojournError as error:
             reply.set_exception(error)
@@ -218,50 +247,39 @@ class Outbox:
         if self.closed is not None:
             raise error_from_fields(self.closed.kind, self.closed.fields())
 
-    def _submit(
+    def _mould(
         self,
         reference: Reference[Any],
         handler: Declaration,
         content_type: str,
         payload: bytes,
         source: bytes | None,
-        deadline_ms: int | None,
-        operation_low: int,
-        route: int,
-    ) -> None:
-        self.check_open()
+    ) -> Mould:
+        """What makes the frame of a message; a message that is too long is refused here."""
         record = reference.type
-        head, tail = self.record_of(
-            record.kind, handler, content_type, payload, source, deadline_ms, operation_low, route
-        )
-        if len(head) + len(tail) > self.settings.max_frame_bytes:
+        which = (source, handler, record, content_type)
+        mould = self._moulds.get(which)
+        if mould is None:
+            if len(self._moulds) >= _MOULDS_MAX:
+                self._moulds.clear()
+            sender = self.node_source if source is None else source
+            mould = Mould(record, handler.name, content_type, sender, self.pending.operation_high)
+            self._moulds[which] = mould
+        octets = mould.record_octets + len(payload)
+        if octets > self.settings.max_frame_bytes:
             raise InvalidOperation(
-                f"{handler.owner_name}.{handler.name}: the message has {len(head) + len(tail)} bytes, more than "
+                f"{handler.owner_name}.{handler.name}: the message has {octets} bytes, more than "
                 f"max_frame_bytes = {self.settings.max_frame_bytes}",
                 object_id=describe_key(reference.key),
             )
-        flags = frames.FLAG_REQUEST if route else 0
-        stable_type = b""
-        if record.kind is ObjectKind.INSTANCE_SPOT:
-            flags |= frames.FLAG_INTENT
-            stable_type = record.stable_type_bytes
-        self._port.submit(
-            frames.record_frame(
-                flags,
-                0,
-                record.kind,
-                0,
-                route,
-                self.pending.operation_high,
-                operation_low,
-                len(head),
-                reference.key,
-                stable_type,
-                head + tail,
-            )
-        )
+        return mould
 
-    async def _admit(self, reference: Reference[Any], turn: Job | None) -> None:
+    @property
+    def congested(self) -> bool:
+        """New messages have to wait: see `admit`."""
+        return self._port.congested
+
+    async def admit(self, reference: Reference[Any], turn: Job | None = None) -> None:
         """Wait for room on the way out, at most the admission timeout (B3.1)."""
         if not await within(self._clock, self.settings.admission_timeout_ms / 1000, self._room()):
             raise self._full(reference)

@@ -56,6 +56,14 @@ class Port(OutboxPort, Protocol):
         """Give back the credit of records that came from the supervisor (B5.1)."""
         ...
 
+    def hold(self) -> None:
+        """A round of turns begins: what they submit goes out together at `release`, or earlier."""
+        ...
+
+    def release(self) -> None:
+        """The round is over: hand on at once what was submitted."""
+        ...
+
     def fatal(self, error: BaseException) -> None:
         """A handler asked the process to end (`SystemExit`, `KeyboardInterrupt`)."""
         ...

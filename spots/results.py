@@ -5,31 +5,27 @@ from __future__ import annotations
 import struct
 
 from sojourn.errors import ProtocolError
-from sojourn.wire.fast_record import encode_payload
 
-__all__ = ["encode_result", "read_result"]
+__all__ = ["read_result"]
 
 _LENGTH = struct.Struct(">I")
+_HEAD = struct.Struct(">BI")
 _CONTENT_TYPES_MAX = 256
 _content_types: dict[bytes, str] = {}
 
 
-def encode_result(handler_name: str, content_type: str, payload: bytes) -> bytes:
-    """Result bytes of a reply; the packet name is the handler's name."""
-    return encode_payload(handler_name, content_type, payload)
-
-
-def read_result(result: memoryview) -> tuple[str, memoryview]:
-    """Content type and payload of result bytes.
+def read_result(body: bytes, start: int) -> tuple[str, int]:
+    """Content type of the result bytes from `start` to the end of a reply, and where their payload begins.
 
     Raises:
         ProtocolError: malformed.
     """
     try:
-        at = 6 + result[5]
-        end = at + 1 + result[at]
-        raw = bytes(result[at + 1 : end])
-        (length,) = _LENGTH.unpack_from(result, end)
+        version, octets = _HEAD.unpack_from(body, start)
+        at = start + 6 + body[start + 5]
+        end = at + 1 + body[at]
+        raw = body[at + 1 : end]
+        (length,) = _LENGTH.unpack_from(body, end)
         content_type = _content_types.get(raw)
         if content_type is None:
             content_type = raw.decode("utf-8")
@@ -37,7 +33,6 @@ def read_result(result: memoryview) -> tuple[str, memoryview]:
                 _content_types[raw] = content_type
     except (IndexError, struct.error, UnicodeDecodeError):
         raise ProtocolError("the result of a reply is malformed") from None
-    payload = result[end + 4 :]
-    if result[0] != 1 or len(payload) != length:
+    if version != 1 or end + 4 + length != len(body) or start + 5 + octets != len(body):
         raise ProtocolError("the result of a reply is malformed")
-    return content_type, payload
+    return content_type, end + 4

@@ -19,7 +19,7 @@ from sojourn.spots.cell import Cell, Phase
 from sojourn.spots.turns import Job, Runner, first_step
 
 if TYPE_CHECKING:
-    from sojourn.spots.ports import Cancellable, Clock
+    from sojourn.spots.ports import Cancellable, Clock, Port
 
 __all__ = ["Scheduler"]
 
@@ -37,7 +37,7 @@ class Scheduler:
         admission_deadline_ns: CLOCK_BOOTTIME ns past which no turn starts.
         turn_over: called after every turn, when the cell may take another.
         end_requests: called with a turn that ended with open requests.
-        fatal: called when a handler asks the process to end.
+        port: told when rounds of turns begin and end, and when a handler asks the process to end.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Scheduler:
         admission_deadline_ns: int,
         turn_over: Callable[[Cell], None],
         end_requests: Callable[[Job], None],
-        fatal: Callable[[BaseException], None],
+        port: Port,
     ) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._turn_over = turn_over
         self._end_requests = end_requests
-        self._fatal = fatal
+        self._port = port
         self._ready: deque[Cell] = deque()
         self._draining = False
         self._scheduled = False
@@ -165,16 +165,23 @@ class Scheduler:
         self._scheduled = False
         self._inline_left = _TURNS_PER_ROUND_MAX
         if self._ready and not self._draining:
-            self._drain(_TURNS_PER_ROUND_MAX)
+            self._port.hold()
+            try:
+                self._drain(_TURNS_PER_ROUND_MAX)
+            finally:
+                self._port.release()
 
     def _drain(self, turns_max: int) -> int:
         """Run up to `turns_max` turns and tell how many. No task is current meanwhile but a runner's."""
         self._draining = True
         ready, loop, turns = self._ready, self._loop, 0
+        now_ns = self._clock.boottime_ns
         runner = self._lend_runner()
         _enter_task(loop, runner.task)
         try:
-            while ready and turns < turns_max and self.admitted:
+            while (
+                ready and turns < turns_max and now_ns() < self._admission_deadline_ns and not self._stopped
+            ):
                 turns += 1
                 cell = ready.popleft()
                 cell.listed = False
@@ -261,7 +268,7 @@ class Scheduler:
                 job.fail(unsuitable)
         else:
             if isinstance(error, (SystemExit, KeyboardInterrupt)):
-                self._fatal(error)
+                self._port.fatal(error)
             elif isinstance(error, asyncio.CancelledError) and job.stopped is not None:
                 error = job.stopped
             job.fail(error)

@@ -44,10 +44,9 @@ def admission_frame(
 def read_admission(body: bytes) -> bool | None:
     """The answer of the Entry Spot, None where its callback returned nothing; raises the error it ended in."""
     header = frames.parse_reply_header(body)
-    result = memoryview(body)[header.body_at :]
     if header.flags & frames.FLAG_ERROR:
-        error = decode_error(result)
+        error = decode_error(memoryview(body)[header.body_at :])
         raise error_from_fields(error.kind, error.fields)
-    _, payload = read_result(result)
-    answer = msgspec.msgpack.decode(payload)
+    _, at = read_result(body, header.body_at)
+    answer = msgspec.msgpack.decode(memoryview(body)[at:])
     return None if answer is None else bool(answer)

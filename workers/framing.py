@@ -131,6 +131,16 @@ class FrameChannel(asyncio.BufferedProtocol):
         elif self._outgoing_octets > self._high_water_octets:
             self._flush()
 
+    def hold(self) -> None:
+        """What is sent until `release` needs no turn of the loop to be written."""
+        self._flush_scheduled = True
+
+    def release(self) -> None:
+        """Write what was sent since `hold`."""
+        self._flush_scheduled = False
+        if self._outgoing:
+            self._flush()
+
     def flush(self) -> None:
         """Write what is queued now, without waiting for the end of the loop turn."""
         if self._outgoing:

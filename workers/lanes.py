@@ -7,16 +7,17 @@ among records matters. Knows nothing about objects or routes.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from sojourn import frames
 from sojourn.control import SavedRequest
-from sojourn.frames import FLAG_FOLLOW, FLAG_REQUEST, RecordHeader
-from sojourn.ids import NodeRun
-from sojourn.workers.debt import Debt, Retention
-from sojourn.workers.records import record_origin
+from sojourn.frames import FLAG_COMPLETE, FLAG_FOLLOW, FLAG_REQUEST, RecordHeader, parse_record_header
+from sojourn.ids import NodeRun, ObjectKey
+from sojourn.workers.debt import Creditor, Debt, Retention
+from sojourn.workers.records import record_at, record_origin
 
 __all__ = ["STAGED", "WAITING_OCTETS_MAX", "RunningRequest", "WorkerLane", "request_error"]
 
@@ -49,22 +50,34 @@ WAITING_OCTETS_MAX = 4 * 1024 * 1024
 back as soon as it waits here, so that a path marker passes a busy object's queue within its limit (B9.4)."""
 
 _Waiting = tuple[bytes, RecordHeader | None, Debt | None]
+"""A frame body, its header (None for a control message), and what a record owes."""
+
+_REQUEST = struct.Struct(">QQQ")
+_REQUEST_AT = 12
+"""Reply route and operation id in a record frame body."""
+_new_tuple = tuple.__new__
 
 
 class WorkerLane:
     """Records and ordered control messages towards one worker.
 
     A record takes one unit of credit, which the worker gives back right before the record's handler
-    starts. Without credit it waits here; whatever comes later waits behind it.
+    starts. Without credit it waits here; whatever comes later waits behind it. `run` is this node's own: who
+    sends requests without a route fence.
     """
 
-    __slots__ = ("_retention", "_send", "credit", "running", "waiting", "waiting_octets")
+    __slots__ = ("_retention", "_run", "_send", "credit", "running", "waiting", "waiting_octets")
 
     def __init__(
-        self, send: Callable[[bytes], object], credit: int, retention: Retention | None = None
+        self,
+        send: Callable[[bytes], object],
+        credit: int,
+        retention: Retention | None = None,
+        run: NodeRun | None = None,
     ) -> None:
         self._send = send
         self._retention = Retention(WAITING_OCTETS_MAX) if retention is None else retention
+        self._run = run
         self.credit = credit
         self.waiting: deque[_Waiting] = deque()
         self.waiting_octets = 0
@@ -80,6 +93,23 @@ class WorkerLane:
             debt.settle()
             debt = None
         self.waiting.append((body, header, debt))
+
+    def pass_on(self, body: bytes, key: ObjectKey, creditor: Creditor) -> None:
+        """`deliver` for a new record without anything special about it. The route fence of one of this node's own
+        workers may be left out, since the worker here knows it as well."""
+        if self.credit <= 0 or self.waiting:
+            self.deliver(body, parse_record_header(body), Debt(creditor, len(body)))
+            return
+        self.credit -= 1
+        flags = body[1]
+        if flags & FLAG_REQUEST:
+            route, high, low = _REQUEST.unpack_from(body, _REQUEST_AT)
+            # Without a fence it can only be of this node's own worker.
+            known = None if flags & FLAG_COMPLETE else self._run
+            rid, generation = known or record_origin(body, record_at(body))
+            self.running[rid, generation, route] = _new_tuple(RunningRequest, (key, high, low, False, 0))
+        self._send(body)
+        creditor.give_back(1, len(body))
 
     def deliver_ordered(self, control_body: bytes) -> None:
         """Send a control frame behind every record delivered before; it takes no credit."""
@@ -107,8 +137,8 @@ class WorkerLane:
     def _hand_over(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         self.credit -= 1
         if header.flags & FLAG_REQUEST:
-            origin = record_origin(body, header.record_at)
-            self.running[origin.rid, origin.generation, header.reply_route] = RunningRequest.of(header)
+            rid, generation = record_origin(body, header.record_at)
+            self.running[rid, generation, header.reply_route] = RunningRequest.of(header)
         self._send(body)
         if debt is not None:
             debt.settle()

@@ -258,7 +258,8 @@ class Link(asyncio.BufferedProtocol):
         """
         self._back_records += records
         self._back_octets += octets
-        self._writer.schedule()
+        if self._granted_records <= self._low_records or self._granted_octets <= self._low_octets:
+            self._writer.schedule()
 
     @property
     def unwritten_octets(self) -> int:
@@ -312,7 +313,7 @@ class Link(asyncio.BufferedProtocol):
             self._granted_octets -= len(body)
             if (self._back_records or self._back_octets) and self._credit_is_low():
                 self._writer.schedule()
-            self._on_record(self, bytes(body))
+            self._on_record(self, body if type(body) is bytes else bytes(body))
         elif kind == KIND_REPLY:
             self._receiver.on_reply(self, bytes(body))
         elif kind == KIND_CONTRACT:

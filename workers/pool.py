@@ -167,6 +167,12 @@ class WorkerPool:
         connection.send(body)
         return True
 
+    def sender(self, worker: int) -> Callable[[bytes], object]:
+        """The quick way to `send` for as long as this run of the worker lasts; later bodies are dropped."""
+        connection = self._connections[worker]
+        assert connection is not None
+        return connection.send
+
     def control(self, worker: int, message: Control) -> bool:
         """Send a one-way control message. False: the slot is empty, nothing was sent."""
         connection = self._connections[worker]

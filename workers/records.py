@@ -22,21 +22,23 @@ __all__ = [
     "key_of_record",
     "marker_frame",
     "marker_number",
+    "record_at",
     "record_origin",
     "renewed_frame",
     "too_large",
 ]
 
+_new_tuple = tuple.__new__
 _GENERATION = struct.Struct(">Q")
 _MARKER_BODY = struct.Struct(">Q")
 _MARKER_CONTENT = "application/octet-stream"
 
 
-def record_origin(body: bytes, record_at: int) -> NodeRun:
+def record_origin(body: bytes, start: int) -> NodeRun:
     """The node run whose object or client sent the record (`wire.md` 4.3: every source starts with it)."""
-    at = record_at + 5
+    at = start + 5
     end = at + body[at - 1]
-    return NodeRun(body[at:end], _GENERATION.unpack_from(body, end)[0])
+    return _new_tuple(NodeRun, (body[at:end], _GENERATION.unpack_from(body, end)[0]))
 
 
 def error_reply(to: NodeRun, route: int, high: int, low: int, encoded_error: bytes) -> bytes:
@@ -52,13 +54,15 @@ def too_large(what: str, octets: int, reader: NodeRun, limit: int) -> InvalidOpe
     )
 
 
-_KEY_LENGTH_AT = 38
+def record_at(body: bytes) -> int:
+    """Offset of the frozen record inside a record frame body."""
+    at = frames.KEY_AT + body[frames.KEY_AT - 1]
+    return at + 1 + body[at]
 
 
 def frozen_record(body: bytes) -> bytes:
     """The frozen record inside a record frame body."""
-    at = _KEY_LENGTH_AT + 1 + body[_KEY_LENGTH_AT]
-    return body[at + 1 + body[at] :]
+    return body[record_at(body) :]
 
 
 def frame_of_record(record: bytes, kind: int, key: bytes, flags: int = 0, hops: int = 0) -> bytes:

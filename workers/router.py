@@ -7,6 +7,7 @@ records through `Staging`.
 
 from __future__ import annotations
 
+import struct
 from typing import Protocol
 
 from sojourn import frames
@@ -19,6 +20,8 @@ from sojourn.frames import (
     FLAG_MARKER,
     FLAG_REQUEST,
     HOPS_MAX,
+    KEY_AT,
+    REPLY_TO_AT,
     RecordHeader,
     ReplyHeader,
 )
@@ -30,6 +33,16 @@ from sojourn.workers.records import marker_number, record_origin, renewed_frame
 from sojourn.workers.senders import SenderPaths
 
 __all__ = ["Router", "RouterHost"]
+
+_PLAIN = frozenset({0, FLAG_REQUEST, FLAG_INTENT, FLAG_REQUEST | FLAG_INTENT})
+"""Flags of a new message without anything special about it."""
+_ACTIVE = Place.ACTIVE
+_PLAIN_COMPLETE = frozenset(flags | FLAG_COMPLETE for flags in _PLAIN)
+_NO_GENERATION = bytes(8)
+_GENERATION_AT = 4
+_NUMBER = struct.Struct(">Q")
+_ROUTE_AT = 2
+"""Offset of the reply route in a reply frame body."""
 
 
 class RouterHost(Protocol):
@@ -82,11 +95,29 @@ class Router:
         self._host = host
         self._senders = senders
         self.objects: dict[ObjectKey, LocalObject] = {}
+        run = host.run
+        self._here = frames.reply_frame(0, 0, 0, 0, run.rid, run.generation, b"")[REPLY_TO_AT:]
+        """This run as replies name it."""
 
     # records ------------------------------------------------------------------------------------
 
     def from_local(self, body: bytes, creditor: Creditor) -> None:
         """A record of one of this node's own workers (or of its client)."""
+        if body[1] in _PLAIN:
+            at = KEY_AT + body[KEY_AT - 1]
+            key = body[KEY_AT:at]
+            held = self.objects.get(key)
+            if held is None:
+                if self._senders.pass_on(body, key, creditor):
+                    return
+            elif (
+                held.fence
+                and body.startswith(_NO_GENERATION, _GENERATION_AT)
+                and self._untouched(held, body, at)
+                and not self._senders.busy(key)
+            ):
+                self._host.lanes[held.worker].pass_on(body, key, creditor)
+                return
         header = frames.parse_record_header(body)
         debt = Debt(creditor, len(body))
         held = self.objects.get(header.key)
@@ -95,8 +126,28 @@ class Router:
         else:
             self.to_object(held, body, header, debt, None)
 
+    @staticmethod
+    def _untouched(held: LocalObject, body: bytes, type_at: int) -> bool:
+        """Whether a plain record for the present incarnation may go to its object without the long way, which
+        would at most put the route fence in: the object serves here and is of the type the sender names."""
+        if held.place is not _ACTIVE or held.guarded:
+            return False
+        octets = body[type_at]
+        if not octets or not held.stable_type:
+            return True
+        return body[type_at + 1 : type_at + 1 + octets] == held.stable_type.encode()
+
     def from_link(self, run: NodeRun, body: bytes, creditor: Creditor) -> None:
         """A record that a peer sent."""
+        if body[1] in _PLAIN_COMPLETE:
+            at = KEY_AT + body[KEY_AT - 1]
+            key = body[KEY_AT:at]
+            held = self.objects.get(key)
+            if held is not None and self._untouched(held, body, at):
+                (generation,) = _NUMBER.unpack_from(body, _GENERATION_AT)
+                if generation == held.object_generation:
+                    self._host.lanes[held.worker].pass_on(body, key, creditor)
+                    return
         header = frames.parse_record_header(body)
         debt = Debt(creditor, len(body))
         held = self.objects.get(header.key)
@@ -234,21 +285,25 @@ class Router:
 
         Without a link it is dropped: the requester's node already ended the request when the link went.
         """
+        if body.startswith(self._here, REPLY_TO_AT):
+            (route,) = _NUMBER.unpack_from(body, _ROUTE_AT)
+            self._senders.outstanding.pop(route, None)
+            self._host.deliver_reply(route, body)
+            return
         header = frames.parse_reply_header(body)
-        if (header.rid, header.generation) == self._host.run:
-            self._senders.outstanding.pop(header.reply_route, None)
-            self._host.deliver_reply(header.reply_route, body)
-        else:
-            self._host.send_reply(NodeRun(header.rid, header.generation), body)
+        self._host.send_reply(NodeRun(header.rid, header.generation), body)
 
     def reply_from_worker(self, lane: WorkerLane, body: bytes) -> None:
         """A worker's reply: its request is no longer running there."""
+        if body.startswith(self._here, REPLY_TO_AT):
+            (route,) = _NUMBER.unpack_from(body, _ROUTE_AT)
+            lane.answered(*self._host.run, route)
+            self._senders.outstanding.pop(route, None)
+            self._host.deliver_reply(route, body)
+            return
         header = frames.parse_reply_header(body)
         request = lane.answered(header.rid, header.generation, header.reply_route)
-        if (header.rid, header.generation) == self._host.run:
-            self._senders.outstanding.pop(header.reply_route, None)
-            self._host.deliver_reply(header.reply_route, body)
-        elif request is not None and request.moved:
+        if request is not None and request.moved:
             self._host.reply_moved(request, header, body)
         else:
             self._host.send_reply(NodeRun(header.rid, header.generation), body)

@@ -25,12 +25,14 @@ from sojourn.frames import (
 from sojourn.handoff import path as machine
 from sojourn.handoff.machine import DeadlineReached, Event, Log
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
-from sojourn.workers.debt import Debt
+from sojourn.workers.debt import Creditor, Debt
 from sojourn.workers.objects import LocalObject, route_fence
 from sojourn.workers.records import record_origin
 from sojourn.workers.routes import Route
 
 __all__ = ["Exits", "Outstanding", "SenderPaths"]
+
+_new_tuple = tuple.__new__
 
 
 class Exits(Protocol):
@@ -182,6 +184,26 @@ class SenderPaths:
             self._handle(entry, machine.RouteExpired(route.learned_at + self._cache_age_s))
         self._steer(entry, header)
         self._handle(entry, machine.RecordSubmitted((body, header, debt)))
+
+    def pass_on(self, body: bytes, key: ObjectKey, creditor: Creditor) -> bool:
+        """`submit` for a new record without anything special about it, where its object's path is settled and
+        leads to another run; False where it is not."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return False
+        route = entry.route
+        if route is None or not route.fence or route.run == self._exits.run:
+            return False
+        if entry.path is not None and entry.path.current != route.run:
+            return False
+        if self._loop.time() - route.learned_at > self._cache_age_s:
+            return False
+        complete, reply_route, high, low = frames.complete_open(body, route.fence, route.object_generation)
+        if not self._exits.send_to(route.run, complete, Debt(creditor, len(body))):
+            return False
+        if reply_route:
+            self.outstanding[reply_route] = _new_tuple(Outstanding, (key, route.run, high, low))
+        return True
 
     def _steer(self, entry: PathEntry, header: RecordHeader) -> None:
         """A record needs a look-up. One that would have a missing Instance Spot made is not forgotten for

@@ -8,6 +8,7 @@ whether the stream is a link or a worker's IPC connection.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -28,6 +29,7 @@ _BUFFER = 256 * 1024
 _AFTER_LARGE = 16 * 1024
 _JOIN_BELOW = 16 * 1024
 _BATCH = 1024 * 1024
+_EARLY_FRAMES = 32
 _PREFIX = LENGTH.size
 
 
@@ -201,6 +203,7 @@ class FrameWriter:
 
     __slots__ = (
         "_before_flush",
+        "_descriptor",
         "_frames",
         "_loop",
         "_marks",
@@ -216,6 +219,7 @@ class FrameWriter:
         """`before_flush` runs at the start of each flush and may send (batched control frames)."""
         self._loop = loop
         self._transport: asyncio.WriteTransport | None = None
+        self._descriptor = -1
         self._frames: deque[_Frame] = deque()
         self._marks: list[Callable[[bool], None]] = []
         self._paused = False
@@ -230,6 +234,9 @@ class FrameWriter:
         # A plain transport pauses above the high mark, a TLS one from the mark on: with 0 for ever.
         high = 0 if transport.get_extra_info("sslcontext") is None else 1
         transport.set_write_buffer_limits(high=high, low=0)
+        below = transport.get_extra_info("socket")
+        if below is not None and not high:
+            self._descriptor = below.fileno()
         if self._frames:
             self.schedule()
 
@@ -240,6 +247,8 @@ class FrameWriter:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
+        elif len(self._frames) >= _EARLY_FRAMES and self._descriptor >= 0 and not self._paused:
+            self._flush_early()
 
     def send_parts(self, pieces: Sequence[Piece], on_written: Callable[[bool], None] | None = None) -> None:
         """Collect one frame whose body is the pieces one after the other; large views are not copied."""
@@ -279,6 +288,11 @@ class FrameWriter:
                 marks.append(frame[1])
         self._call(marks, False)
         return unsent
+
+    def _flush_early(self) -> None:
+        """Many frames wait: the peer may work on them while this loop turn goes on."""
+        if self._transport is not None:
+            self._write_batch(self._transport)
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -324,11 +338,24 @@ class FrameWriter:
         if small:
             out.append(b"".join(small))
         if len(out) == 1:
-            transport.write(out[0])
+            self._write(transport, out[0])
         else:
             transport.writelines(out)
         if not self._paused:
             self._written()
+
+    def _write(self, transport: asyncio.WriteTransport, octets: Piece) -> None:
+        """Give octets to the kernel now, past a transport that has none: uvloop's would keep them until the end of
+        this loop turn. What the kernel does not take goes the transport's way, errors as well."""
+        if self._descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
+            try:
+                taken = os.write(self._descriptor, octets)
+            except OSError:
+                taken = 0
+            if taken == len(octets):
+                return
+            octets = memoryview(octets)[taken:]
+        transport.write(octets)
 
     def _written(self) -> None:
         if self._marks:

@@ -248,9 +248,7 @@ class Supervisor(Member):
 
     def _on_worker_ready(self, worker: int, ready: WorkerReady) -> None:
         """A worker was welcomed: its lane is open."""
-        self.lanes[worker] = WorkerLane(
-            lambda body: self.pool.send(worker, body), self._permits(), self.retention
-        )
+        self.lanes[worker] = WorkerLane(self.pool.sender(worker), self._permits(), self.retention, self.run)
         self.object_counts[worker] = 0
         self.creation.worker_ready(worker)
 

@@ -53,7 +53,7 @@ OUTBOUND_OCTETS_MAX = 1024 * 1024
 """Octets of records a worker may have on the way out before new messages wait (B3.1, B5.2). What is ahead of a
 path marker is bounded by it too, so a marker is back in time (B9.4)."""
 OUTBOUND_OCTETS_LOW = OUTBOUND_OCTETS_MAX // 2
-"""Where new messages go on after they had to wait: not at every record that leaves."""
+"""Where messages go on after they had to wait: not at every record that leaves."""
 GRANT_KEPT_BACK_S = 0.005
 """How long a permit may wait for others to go back with, unless a quarter of all waits (B5.1)."""
 TERMINATE_TIMEOUT_MS = 5_000
@@ -131,6 +131,7 @@ class SupervisorPort:
         self._grant_records = 1
         self._grant_timer: asyncio.TimerHandle | None = None
         self._outbound_octets = 0
+        self._full = False
         self._waiters: list[asyncio.Future[None]] = []
 
     def permits(self, records: int) -> None:
@@ -139,19 +140,25 @@ class SupervisorPort:
 
     @property
     def congested(self) -> bool:
-        """Too much is on the way out: in the socket, or kept by the supervisor for somebody slow (B5.2)."""
-        return self._outbound_octets > OUTBOUND_OCTETS_MAX or self._connection.congested
+        """Too much is on the way out: in the socket, or kept by the supervisor for somebody slow (B5.2).
+
+        From then on until much has left, so that those who waited get their turn.
+        """
+        return self._full or self._connection.congested
 
     def submit(self, frame_body: bytes) -> None:
         """Send a record or a reply. Records count until the supervisor gives their credit back."""
         if frame_body[0] == KIND_RECORD:
             self._outbound_octets += len(frame_body)
+            if self._outbound_octets > OUTBOUND_OCTETS_MAX:
+                self._full = True
         self._connection.send(frame_body)
 
     def returned(self, octets: int) -> None:
         """Records of this worker left the node's supervisor."""
         self._outbound_octets -= octets
-        if self._waiters and self._outbound_octets <= OUTBOUND_OCTETS_LOW:
+        if self._full and self._outbound_octets <= OUTBOUND_OCTETS_LOW:
+            self._full = False
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
                 if not waiter.done():
@@ -160,7 +167,7 @@ class SupervisorPort:
     async def wait_uncongested(self) -> None:
         """Wait until `congested` is False."""
         while self.congested:
-            if self._outbound_octets > OUTBOUND_OCTETS_MAX:
+            if self._full:
                 waiter: asyncio.Future[None] = self._loop.create_future()
                 self._waiters.append(waiter)
                 await waiter
@@ -215,6 +222,14 @@ class SupervisorPort:
             answer.set_exception(error_from_fields(result.error.kind, result.error.fields))
         else:
             answer.set_result(msgspec.msgpack.decode(result.value) if result.value else None)
+
+    def hold(self) -> None:
+        """A round of turns begins."""
+        self._connection.hold()
+
+    def release(self) -> None:
+        """The round is over: write what it submitted, without another turn of the loop."""
+        self._connection.release()
 
     def fatal(self, error: BaseException) -> None:
         """End this process; the supervisor reports its objects as lost and starts another."""

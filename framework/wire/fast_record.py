@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable
-from typing import Final, NamedTuple, NoReturn, TypeVar
+from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from sojourn.wire.blocks import SpotRouteFence
 from sojourn.wire.cursor import Buffer, Reader, Writer
@@ -25,6 +25,7 @@ from sojourn.wire.record_bodies import ActorBody, SpotBody
 from sojourn.wire.structure import block
 
 __all__ = [
+    "Call",
     "FastRecord",
     "encode_actor_fence",
     "encode_payload",
@@ -32,7 +33,10 @@ __all__ = [
     "encode_source_prefix",
     "encode_spot_fence",
     "fence_end",
+    "payload_prefix",
+    "read_call",
     "read_record",
+    "reply_destination",
     "take_record",
 ]
 
@@ -157,11 +161,11 @@ def encode_record_head(
     return b"".join((_BYTE[record_kind], source_prefix, metadata, tail))
 
 
-def encode_payload(packet_name: str, content_type: str, payload: Buffer) -> bytes:
-    """The application payload envelope.
+def payload_prefix(packet_name: str, content_type: str) -> bytes:
+    """The two names of a payload envelope, to be made once and kept.
 
     Raises:
-        WireError: `invalid-field`: a name or the payload is out of range.
+        WireError: `invalid-field`: a name is out of range.
     """
     names = _prefixes.get((packet_name, content_type))
     if names is None:
@@ -170,6 +174,16 @@ def encode_payload(packet_name: str, content_type: str, payload: Buffer) -> byte
             (packet_name, content_type),
             _encode_text("packetName", packet_name) + _encode_text("contentType", content_type),
         )
+    return names
+
+
+def encode_payload(packet_name: str, content_type: str, payload: Buffer) -> bytes:
+    """The application payload envelope.
+
+    Raises:
+        WireError: `invalid-field`: a name or the payload is out of range.
+    """
+    names = payload_prefix(packet_name, content_type)
     length = len(payload)
     if length > PAYLOAD_BYTES_MAX:
         _refuse("payload", f"{length} bytes; 0..{PAYLOAD_BYTES_MAX} are allowed")
@@ -224,6 +238,76 @@ def read_record(record: bytes | memoryview) -> FastRecord:
     except (struct.error, IndexError, KeyError, WireError):
         fields = None
     return _read_generally(record) if fields is None else fields
+
+
+Call: TypeAlias = tuple[int | None, str, str, int]
+"""What running the handler of a record needs: deadline in ms or None, packet name, content type, and the offset of
+the payload, which ends the octets that were read."""
+
+
+def read_call(body: bytes, at: int, fenced: int) -> Call | None:
+    """Read a record of kind 5, 6, 9 or 10 that begins at `at` and ends with `body`; `fenced` is 0 where its route
+    fence was left out. None for one that the general decoder must judge: `read_record` of the complete record."""
+    try:
+        operation = _OPERATION_OF_KIND[body[at]]
+        here = at + 4 + (body[at + 2] << 8 | body[at + 3])
+        raw = body[at + 1 : here]
+        if raw not in _sources:
+            _remember(_sources, raw, _read_source(raw))
+        deadline: int | None = None
+        if body[here] == 0:
+            here += 1
+        elif body.startswith(_METADATA_HEAD, here):
+            here += _METADATA_HEAD_BYTES + 2
+            length = body[here - 1]
+            raw = body[here : here + length]
+            if (
+                length > 18
+                or body[here - 2]
+                or not raw.isdigit()
+                or raw[0] == _ZERO_DIGIT
+                or len(raw) != length
+            ):
+                return None
+            deadline = int(raw)
+            here += length
+        else:
+            return None
+        if operation:
+            high, low, found, length, route = _HEAD_REQUEST.unpack_from(body, here)
+            here += 30
+            if found != operation or length != 8 or not 0 < route <= _SIGNED_MAX:
+                return None
+        else:
+            high, low, found, length = _HEAD_SEND.unpack_from(body, here)
+            here += 22
+            if found or length:
+                return None
+        if fenced:
+            end = fence_end(body, here)
+            raw = body[here:end]
+            if raw not in _targets:
+                _remember(_targets, raw, _read_target(raw))
+            here = end
+        version, length = _PAYLOAD_HEAD.unpack_from(body, here)
+        here += 5
+        end = here + 1 + body[here]
+        end += 1 + body[end]
+        raw = body[here:end]
+        names = _names.get(raw) or _remember(_names, raw, _read_names(raw))
+        (size,) = _LENGTH.unpack_from(body, end)
+        end += 4
+        whole = len(body)
+        if version != 1 or here + length != whole or end + size != whole or not (high or low):
+            return None
+        return deadline, names[0], names[1], end
+    except (struct.error, IndexError, KeyError, WireError):
+        return None
+
+
+def reply_destination(body: bytes, at: int) -> bytes:
+    """The run that sent the record beginning at `at`, as replies name it: u8 length, RID, u64 generation."""
+    return body[at + 4 : at + 13 + body[at + 4]]
 
 
 def take_record(data: memoryview, start: int) -> bytes | None:

@@ -187,8 +187,8 @@ class Peer:
             error = decode_error(result)
             answer = Answer(operation, None, error.kind, str(error.fields.get("applied", "")))
         else:
-            _, payload = read_result(result)
-            answer = Answer(operation, msgspec.msgpack.decode(payload))
+            _, at = read_result(body, header.body_at)
+            answer = Answer(operation, msgspec.msgpack.decode(memoryview(body)[at:]))
         self.answers.setdefault(header.reply_route, []).append(answer)
         self._changed.set()
 

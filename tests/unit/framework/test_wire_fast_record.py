@@ -119,6 +119,47 @@ def test_every_single_byte_change_is_judged_alike(kind: int) -> None:
         assert outcome(wire.read_record, cut) == outcome(_read_generally, cut)
 
 
+def calls(data: bytes) -> list[object]:
+    """What `read_call` finds of a record inside a frame, with and without its route fence."""
+    found = wire.read_record(data)
+    fence_at = found.fence_at
+    bare = data[:fence_at] + data[fast_record.fence_end(data, fence_at) :]
+    got: list[object] = []
+    for body, fenced in ((b"head" + data, 1), (b"head" + bare, 0)):
+        call = fast_record.read_call(body, 4, fenced)
+        got.append(None if call is None else (*call[:3], body[call[3] :]))
+    return got
+
+
+@MANY
+@given(record_values(QUICK_KINDS))
+def test_a_call_is_what_the_general_decoder_reads_or_is_left_to_it(record: wire.FrozenRecord) -> None:
+    data = wire.encode_frozen_record(record)
+    general = _read_generally(data)
+    usual = record.metadata is None or (len(record.metadata) == 1 and general.deadline_ms is not None)
+    expected = (general.deadline_ms, general.packet_name, general.content_type, bytes(general.payload))
+    for found in calls(data):
+        assert found == expected or (found is None and not (usual and (general.deadline_ms or 0) < 10**18))
+
+
+@pytest.mark.parametrize("kind", [9, 10])
+def test_a_call_is_never_read_out_of_what_the_general_decoder_refuses(kind: int) -> None:
+    whole = request(kind=kind, reply_route=5 if kind == 10 else 0)
+    read = 0
+    for at in range(len(whole)):
+        for byte in (0, 1, 0x30, 0x7F, 0xFF, whole[at] ^ 1):
+            changed = whole[:at] + bytes((byte,)) + whole[at + 1 :]
+            if fast_record.read_call(changed, 0, 1) is not None:
+                assert isinstance(outcome(_read_generally, changed), FastRecord)
+                read += 1
+        assert fast_record.read_call(whole[:at], 0, 1) is None
+    assert read
+
+
+def test_who_gets_the_reply() -> None:
+    assert fast_record.reply_destination(b"head" + request(), 4) == b"\x06node-1" + (5).to_bytes(8)
+
+
 def test_the_head_ends_where_the_fence_belongs() -> None:
     head = wire.encode_record_head(SOURCE, None, 1, 2, 9)
     record = wire.read_record(head + FENCE + PAYLOAD)

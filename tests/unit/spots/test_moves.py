@@ -117,9 +117,9 @@ class Own(sj.InstanceSpot):
         Own.closings.append((self.id, reason))
 
 
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    world = World(app)
+@pytest.fixture(params=[True, False], ids=["fenced", "unfenced"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    world = World(app, fenced=request.param)
     GATES.clear()
     Own.closings.clear()
     yield world

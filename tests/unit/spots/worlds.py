@@ -135,6 +135,12 @@ class FakePort:
     def grant(self, records: int, octets: int) -> None:
         self.granted.append((records, octets))
 
+    def hold(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
     def fatal(self, error: BaseException) -> None:
         self.ended_by.append(error)
 
@@ -152,13 +158,15 @@ class FakePort:
 class World:
     """One or more hosts that share a clock; records and replies find their way between them."""
 
-    def __init__(self, app: App, **options: Any) -> None:
+    def __init__(self, app: App, *, fenced: bool = True, **options: Any) -> None:
         self.app = app
         self.options = options
         self.clock = VirtualClock()
         self.hosts: dict[bytes, ObjectHost] = {}
         self.ports: dict[bytes, FakePort] = {}
         self.owner: dict[ObjectKey, bytes] = {}
+        self.fenced = fenced
+        """False: records come without route fence, as from a worker of the same node."""
         self.held: list[bytes] | None = None
         """While a list: records are kept here instead of being delivered."""
         self._generation = 0
@@ -190,12 +198,12 @@ class World:
                 self.deliver(self.owner[header_of.key], body)
 
     def deliver(self, rid: bytes, body: bytes, flags: int = 0) -> None:
-        """Complete a record as a supervisor does and give it to the host of a node."""
+        """Complete a record as a supervisor does, or not, and give it to the host of a node."""
         header = frames.parse_record_header(body)
         host = self.hosts[rid]
         cell = host.cells.get(header.key)
         generation = 5 if cell is None else cell.object_generation or 5
-        if not header.flags & frames.FLAG_COMPLETE:
+        if self.fenced and not header.flags & frames.FLAG_COMPLETE:
             fence = host.outbox.origin.route_fence(header.key, generation, 6)
             body = frames.complete_record(body, header, fence, generation)
         if flags:

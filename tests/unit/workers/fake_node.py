@@ -18,9 +18,9 @@ from sojourn.ids import NodeRun, ObjectKey, ObjectKind
 from sojourn.options import Options
 from sojourn.rows import HostState, Owner
 from sojourn.spots.origin import record_kind
-from sojourn.spots.results import encode_result
 from sojourn.store.memory import MemoryLocationStore, MemoryRelocationStore, MemoryRows
 from sojourn.wire import fast_record
+from sojourn.wire.fast_record import encode_payload
 from sojourn.wire.record import NodeSource
 from sojourn.workers.cold import ColdRecords
 from sojourn.workers.creation import Creation
@@ -367,7 +367,7 @@ def reply_to(body: bytes, answer: object) -> bytes:
     if isinstance(answer, SojournError):
         flags, result = frames.FLAG_ERROR, encode_error(ErrorBody.of(answer))
     else:
-        flags, result = 0, encode_result("handler", "x", msgspec.msgpack.encode(answer))
+        flags, result = 0, encode_payload("handler", "x", msgspec.msgpack.encode(answer))
     return frames.reply_frame(
         flags,
         header.reply_route,

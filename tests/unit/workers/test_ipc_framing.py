@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from sojourn.errors import InvalidOperation, ProtocolError
 from sojourn.frames import LENGTH
-from sojourn.workers.framing import VIEW_OCTETS, FrameChannel
+from sojourn.workers.framing import VIEW_OCTETS, FrameChannel, attach
 
 
 class Ends:
@@ -242,3 +242,72 @@ async def test_too_large_a_send_is_refused_before_anything_is_queued() -> None:
     with pytest.raises(InvalidOperation):
         channel.send_parts([])
     assert channel.waiting_octets == 0
+
+
+@asynccontextmanager
+async def writing_to_a_socket() -> AsyncIterator[tuple[FrameChannel, socket.socket]]:
+    """A channel that knows its socket, and the other end of it, which nobody reads."""
+    left, right = socket.socketpair()
+    right.setblocking(False)
+    channel = FrameChannel(lambda _: None, lambda _: None)
+    await attach((left, channel))
+    try:
+        yield channel, right
+    finally:
+        channel.abort()
+        await channel.wait_closed()
+        right.close()
+
+
+def read_all(end: socket.socket) -> bytes:
+    octets = b""
+    while True:
+        try:
+            octets += end.recv(1 << 20)
+        except BlockingIOError:
+            return octets
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(LENGTH.pack(len(body)) + body for body in bodies)
+
+
+async def test_few_frames_wait_for_the_end_of_the_loop_turn_and_many_do_not() -> None:
+    async with writing_to_a_socket() as (channel, end):
+        channel.send(b"one")
+        assert read_all(end) == b""
+        await asyncio.sleep(0)
+        assert read_all(end) == framed(b"one")
+        bodies = [b"%d" % number for number in range(100)]
+        for body in bodies:
+            channel.send(body)
+        early = read_all(end)
+        assert 0 < len(early) < len(framed(*bodies))
+        await asyncio.sleep(0)
+        assert early + read_all(end) == framed(*bodies)
+
+
+async def test_what_is_sent_between_hold_and_release_needs_no_loop_turn() -> None:
+    async with writing_to_a_socket() as (channel, end):
+        channel.hold()
+        channel.send(b"one")
+        channel.send(b"two")
+        assert read_all(end) == b""
+        channel.release()
+        assert read_all(end) == framed(b"one", b"two")
+        channel.send(b"three")
+        await asyncio.sleep(0)
+        assert read_all(end) == framed(b"three")
+
+
+async def test_what_the_kernel_does_not_take_at_once_comes_in_order() -> None:
+    async with writing_to_a_socket() as (channel, end):
+        bodies = [bytes([number % 251]) * 5_000 for number in range(400)]
+        for body in bodies:
+            channel.send(body)
+        assert channel.waiting_octets > 0, "the socket is full"
+        octets = b""
+        async with asyncio.timeout(10):
+            while len(octets) < len(framed(*bodies)):
+                octets += await asyncio.get_running_loop().sock_recv(end, 1 << 20)
+        assert octets == framed(*bodies)

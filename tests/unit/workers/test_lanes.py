@@ -113,3 +113,35 @@ def test_requests_of_an_object_that_moved_are_answered_elsewhere() -> None:
     wire.deliver(b"sb", 2, request=True)
     wire.lane.forget_object(b"sa")
     assert [route for _, route, _ in wire.lane.close()[1]] == [2]
+
+
+def make_open_record(key: bytes, number: int) -> bytes:
+    """A request of this node's own worker, without route fence."""
+    body, header = make_record(key, number, request=True)
+    return body[:1] + bytes((header.flags & ~FLAG_COMPLETE,)) + body[2:]
+
+
+def test_a_record_of_an_own_worker_goes_as_it_is_and_counts_as_its_node_s() -> None:
+    own = CALLER
+    sent: list[bytes] = []
+    bank = Bank()
+    lane = WorkerLane(sent.append, 1, Retention(2**20), own)
+    first, second = make_open_record(b"sa", 1), make_open_record(b"sa", 2)
+    lane.pass_on(first, b"sa", bank)
+    lane.pass_on(second, b"sa", bank)
+    assert sent == [first]
+    assert bank.records == 2, "what waits below the limit holds nobody back"
+    assert bank.octets == len(first) + len(second)
+    lane.grant(1)
+    assert sent == [first, second]
+    lane.answered(own.rid, own.generation, 1)
+    assert lane.close()[1] == [(own, 2, RunningRequest(b"sa", 1, 2))]
+
+
+def test_above_the_retained_limit_an_own_worker_waits_too() -> None:
+    bank = Bank()
+    lane = WorkerLane(lambda _: None, 0, Retention(1))
+    lane.pass_on(make_open_record(b"sa", 1), b"sa", bank)
+    assert bank.records == 0
+    lane.grant(1)
+    assert bank.records == 1

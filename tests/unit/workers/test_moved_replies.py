@@ -16,7 +16,7 @@ from sojourn.ids import NodeRun, ObjectKind, spot_key
 from sojourn.location import StoreUnavailable
 from sojourn.options import Options
 from sojourn.rows import Owner
-from sojourn.spots.results import encode_result, read_result
+from sojourn.spots.results import read_result
 from sojourn.store.memory import MemoryRelocationStore
 from sojourn.wire import (
     ColdActivationContext,
@@ -32,6 +32,7 @@ from sojourn.wire import (
     encode_command,
 )
 from sojourn.wire.companion_commands import ActivationFailure
+from sojourn.wire.fast_record import encode_payload
 from sojourn.wire.results import FailureCode, TerminalResult
 from sojourn.workers import replies as module
 from sojourn.workers.debt import Retention
@@ -179,7 +180,7 @@ class Ends:
         return cast(ReplyRelayAck, ack)
 
 
-RESULT = encode_result("h", "application/x-sojourn+msgpack", b"\x07")
+RESULT = encode_payload("h", "application/x-sojourn+msgpack", b"\x07")
 
 
 @pytest.fixture
@@ -247,7 +248,7 @@ async def test_an_error_is_told_whole_and_in_front_of_its_33(ends: Ends) -> None
 
 
 async def test_a_reply_that_the_requester_cannot_read_becomes_an_error(ends: Ends) -> None:
-    ends.end(encode_result("h", "application/x-sojourn+msgpack", bytes(5000)))
+    ends.end(encode_payload("h", "application/x-sojourn+msgpack", bytes(5000)))
     await ends.here.idle()
     wire = ends.up(limit=4096)
     (command,) = wire.commands()
@@ -423,7 +424,7 @@ async def test_an_ok_without_a_payload_is_none(ends: Ends) -> None:
     wire = Wire(ends.asker, HERE)
     ends.relayed.relay_arrived(cast(Any, wire), cast(ReplyRelay, command), parts)
     (told,) = ends.asker.delivered
-    assert read_result(memoryview(told)[parse_reply_header(told).body_at :])[1] == b"\xc0"
+    assert told[read_result(told, parse_reply_header(told).body_at)[1] :] == b"\xc0"
 
 
 @pytest.mark.parametrize("kind", sorted(ERROR_KINDS))
