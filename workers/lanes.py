@@ -55,7 +55,6 @@ _Waiting = tuple[bytes, RecordHeader | None, Debt | None]
 _REQUEST = struct.Struct(">QQQ")
 _REQUEST_AT = 12
 """Reply route and operation id in a record frame body."""
-_new_tuple = tuple.__new__
 
 
 class WorkerLane:
@@ -107,7 +106,7 @@ class WorkerLane:
             # Without a fence it can only be of this node's own worker.
             known = None if flags & FLAG_COMPLETE else self._run
             rid, generation = known or record_origin(body, record_at(body))
-            self.running[rid, generation, route] = _new_tuple(RunningRequest, (key, high, low, False, 0))
+            self.running[rid, generation, route] = RunningRequest(key, high, low)
         self._send(body)
         creditor.give_back(1, len(body))
 

@@ -32,8 +32,6 @@ from sojourn.workers.routes import Route
 
 __all__ = ["Exits", "Outstanding", "SenderPaths"]
 
-_new_tuple = tuple.__new__
-
 
 class Exits(Protocol):
     """What the sending side needs from its node."""
@@ -202,7 +200,7 @@ class SenderPaths:
         if not self._exits.send_to(route.run, complete, Debt(creditor, len(body))):
             return False
         if reply_route:
-            self.outstanding[reply_route] = _new_tuple(Outstanding, (key, route.run, high, low))
+            self.outstanding[reply_route] = Outstanding(key, route.run, high, low)
         return True
 
     def _steer(self, entry: PathEntry, header: RecordHeader) -> None:

@@ -15,7 +15,7 @@ from sojourn.workers.debt import Debt
 from sojourn.workers.lanes import WorkerLane
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.router import Router
-from sojourn.workers.senders import SenderPaths
+from sojourn.workers.senders import Outstanding, SenderPaths
 
 HERE, THERE = NodeRun(b"here", 3), NodeRun(b"there", 4)
 KEY = spot_key("device")
@@ -150,7 +150,7 @@ async def test_an_own_record_for_an_object_on_a_known_node_goes_there_complete()
     node.linked.clear()
     node.router.from_local(body, node.bank)
     assert node.linked == [(THERE, complete(body, fence, 7))]
-    assert node.senders.outstanding[5].run == THERE
+    assert node.senders.outstanding[5] == Outstanding(KEY, THERE, 1, 2)
     assert node.bank.records == 1
     node.has_link = False
     assert not node.senders.pass_on(body, KEY, node.bank), "without a link it is looked up anew"
