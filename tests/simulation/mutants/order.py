@@ -108,9 +108,12 @@ def _plant(world: World) -> None:
 @mutant(
     "the source follows straight to the later owner that the row names",
     "B6.8",
-    30,
+    60,
+    QUIET_STORE,
+    **CALM,
     send_every_s=0.008,
     chain=1.0,
+    options=LATE_READS,
 )
 def _plant(world: World) -> None:
     world.straight_follow = True
@@ -132,7 +135,16 @@ def _plant(world: World) -> None:
     world.old_handoffs_install = True
 
 
-@mutant("the target's own marker need not come home", "B9.4", 60, send_every_s=0.008, burst=1.0, cancels=0.3)
+@mutant(
+    "the target's own marker need not come home",
+    "B9.4",
+    60,
+    QUIET_STORE,
+    **{**CALM, "cancels": 0.3},
+    send_every_s=0.008,
+    burst=1.0,
+    chain=1.0,
+)
 def _plant(world: World) -> None:
     def first(self: Any, state: AwaitingMarker, event: MarkerAnswered, now: float) -> None:
         if event.marker_id == state.marker_id:

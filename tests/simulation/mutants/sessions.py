@@ -104,20 +104,22 @@ def _plant(world: World) -> None:
 
 @mutant("the abort goes out before the queue is back", "R7.2", 5, cancels=0.3, **BOUND)
 def _plant(world: World) -> None:
-    def early(self: Any, hold: list[Any], reason: Any, *, captured: bool) -> None:
+    restore = SourceHandoff._restore
+
+    def early(self: Any, hold: list[Any], reason: Any, **how: Any) -> None:
         self._do(fx.AbortSessions())
-        self._do(fx.RestoreDispatch(tuple(hold), captured))
-        self.state = ss.Restoring(reason, captured)
+        restore(self, hold, reason, **how)
 
     source(world, _restore=early)
 
 
 @mutant("the abort goes out while the fence's outcome is not known", "B6.7", 20, cancels=0.3, **BOUND)
 def _plant(world: World) -> None:
+    fence = SourceHandoff._fence
+
     def early(self: Any, state: Any, reason: Any) -> None:
         self._do(fx.AbortSessions())
-        self._do(fx.WriteFence())
-        self.state = state.into(ss.FenceWriting, reason=reason)
+        fence(self, state, reason)
 
     source(world, _fence=early)
 

@@ -66,7 +66,7 @@ def _plant(world: World) -> None:
     target(world, _write_again=end)
 
 
-@mutant("a rebuilt write takes the own row's version from the same reading", "R4.5.1", 60, **CANCELS, **ROOM)
+@mutant("a rebuilt write takes the own row's version from the same reading", "R4.5.1", 150, **CANCELS, **ROOM)
 def _plant(world: World) -> None:
     def write(self: Any, effect: fx.WriteOwner) -> None:
         version = getattr(self, "seen", effect.expected_version)
