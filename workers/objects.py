@@ -7,7 +7,8 @@ for it. Turns, state and mailboxes live in the workers.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sojourn.frames import RecordHeader
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, key_id
@@ -43,14 +44,25 @@ class Staging(Protocol):
         ...
 
 
+class _Owner(NamedTuple):
+    """This node as an owner; one value for all of its objects."""
+
+    run: NodeRun
+    lease_generation: int
+
+
+_owner = lru_cache(maxsize=64)(_Owner)
+
+
 class LocalObject:
     """One object on this node. `worker` is the slot that hosts it; -1 while it is not decided."""
 
     __slots__ = (
         "_debts",
+        "_fence",
+        "_owner",
         "_staged_octets",
         "cold",
-        "fence",
         "follow_run",
         "guarded",
         "key",
@@ -77,7 +89,8 @@ class LocalObject:
         self.worker = -1
         self.object_generation = 0
         self.owner_generation = 0
-        self.fence = b""
+        self._fence = b""
+        self._owner: _Owner | None = None
         self.waiting: list[Arrival] | None = None
         self.staging: Staging | None = None
         self.follow_run: NodeRun | None = None
@@ -100,9 +113,33 @@ class LocalObject:
         """Take the generations this node now owns the object under."""
         self.object_generation = object_generation
         self.owner_generation = owner_generation
-        self.fence = route_fence(
-            self.key, self.kind, object_generation, run, owner_generation, lease_generation
+        self._fence = b""
+        self._owner = _owner(run, lease_generation)
+
+    @property
+    def has_fence(self) -> bool:
+        """Whether `fence` has one, for a fraction of its cost."""
+        return self._owner is not None or bool(self._fence)
+
+    @property
+    def fence(self) -> bytes:
+        """The route fence of its owner, empty while there is none. Made when asked for: it would be the
+        largest part of an idle object."""
+        owner = self._owner
+        if owner is None or self._fence:
+            return self._fence
+        return route_fence(
+            self.key,
+            self.kind,
+            self.object_generation,
+            owner.run,
+            self.owner_generation,
+            owner.lease_generation,
         )
+
+    @fence.setter
+    def fence(self, fence: bytes) -> None:
+        self._fence = fence
 
     def owe(self, debt: Debt | None, octets: int, retention: Retention) -> None:
         """A handoff took a record in: its credit goes back now, or with `settle_debts` when much is held."""

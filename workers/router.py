@@ -111,7 +111,7 @@ class Router:
                 if self._senders.pass_on(body, key, creditor):
                     return
             elif (
-                held.fence
+                held.has_fence
                 and body.startswith(_NO_GENERATION, _GENERATION_AT)
                 and self._untouched(held, body, at)
                 and not self._senders.busy(key)
@@ -197,8 +197,8 @@ class Router:
     ) -> None:
         """The last step of `to_object`: lane, staging or follow."""
         place = held.place
-        if not body[1] & FLAG_COMPLETE and held.fence:
-            body = frames.complete_record(body, header, held.fence, held.object_generation)
+        if not body[1] & FLAG_COMPLETE and (fence := held.fence):
+            body = frames.complete_record(body, header, fence, held.object_generation)
         if place is Place.ACTIVE:
             if header.flags & FLAG_MARKER:
                 self._host.answer_marker(record_origin(body, header.record_at), marker_number(body), held)
@@ -249,7 +249,7 @@ class Router:
         """With instance intent a message is for whichever incarnation there is: an Instance Spot comes back on
         demand (B6.6), and its senders cannot know when."""
         earlier = header.object_generation < held.object_generation
-        return earlier and bool(header.flags & FLAG_INTENT) and bool(held.fence)
+        return earlier and bool(header.flags & FLAG_INTENT) and held.has_fence
 
     def _refuse_incarnation(
         self, held: LocalObject, body: bytes, header: RecordHeader, debt: Debt | None
