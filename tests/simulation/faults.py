@@ -76,6 +76,11 @@ class Faults:
         if len(alive) < 3:
             return
         node = self.world.clock.random.choice(alive)
+        self.kill(node)
+        self.world.clock.after(self.world.clock.random.uniform(0.5, 5.0), self.restart, node.run)
+
+    def kill(self, node: Node) -> None:
+        """The process of this run dies; its lease runs on until its end."""
         self.world.history.disturb(self.world.clock.now)
         node.alive = False
         self.world.dead.add(node.run)
@@ -83,9 +88,9 @@ class Faults:
         for connection in list(self.world.network.connections.values()):
             if node.run in connection.pipes:
                 self.world.network.cut(connection, None)
-        self.world.clock.after(self.world.clock.random.uniform(0.5, 5.0), self._restart, node.run)
 
-    def _restart(self, run: NodeRun) -> None:
+    def restart(self, run: NodeRun) -> None:
+        """The node of this dead run starts again: the same RID, the next generation."""
         for index, node in enumerate(self.world.nodes):
             if node.run == run:
                 new = Node(self.world, NodeRun(run.rid, run.generation + 1))

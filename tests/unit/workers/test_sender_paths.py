@@ -158,6 +158,44 @@ async def test_an_object_that_is_not_here_after_all_is_looked_up_again(node: Sen
     assert len(node.asked) >= 2
 
 
+async def test_a_restarted_node_does_not_wait_for_its_former_run(node: Sender) -> None:
+    """The row names the former run of this very RID: what waits ends typed, and the next record asks the row again.
+
+    Nothing that names the former run later on is believed, since nothing leads there (B3.4, B9.1).
+    """
+    former = NodeRun(HERE.rid, HERE.generation - 1)
+    node.routes[KEY] = node.route(former)
+    credits = Credits()
+    for number in (1, 2):
+        body = node.record(KEY, number)
+        node.senders.submit(body, parse_record_header(body), Debt(credits, 1))
+    await node.settle()
+    assert [(number, error.kind, error.applied) for number, error in node.failed] == [
+        (1, "Unavailable", "no"),
+        (2, "Unavailable", "no"),
+    ]
+    assert credits.records == 2
+    node.routes[KEY] = node.route(THERE, 6)
+    node.submit(3)
+    await node.settle()
+    await node.hear(former)
+    node.submit(4)
+    await node.settle()
+    assert node.went == [(THERE, 3), (THERE, 4)]
+    assert not node.senders.busy(KEY)
+
+
+async def test_a_path_to_the_former_run_of_this_node_is_left_at_once(node: Sender) -> None:
+    """However it came to be: no link leads there, so the row decides."""
+    former = NodeRun(HERE.rid, HERE.generation - 1)
+    await node.on_path()
+    node.senders.made(KEY, ObjectKind.INSTANCE_SPOT, former, 6, 1)
+    node.routes[KEY] = node.route(THERE, 7)
+    node.submit(2)
+    await node.settle()
+    assert (node.asked, node.went, node.failed) == ([2], [(THERE, 2)], [])
+
+
 async def test_a_link_that_is_gone_when_a_record_wants_it(node: Sender) -> None:
     await node.on_path()
     node.links = {OTHER}
