@@ -26,8 +26,14 @@ class Roster:
 
     def refresh(self, rows: Iterable[NodeDescriptor], connected: Collection[NodeRun]) -> None:
         """Take a whole scan: runs without a row are forgotten, unless they are connected (their row may be
-        younger than the scan)."""
-        seen = {row.run: row for row in rows}
+        younger than the scan). So are former runs of a RID whose later run is connected: the row of a run
+        outlives it (B6.1), and would bring back what has ended for certain."""
+        newest: dict[bytes, int] = {}
+        for run in connected:
+            newest[run.rid] = max(run.generation, newest.get(run.rid, 0))
+        seen = {
+            row.run: row for row in rows if row.run in connected or row.generation >= newest.get(row.rid, 0)
+        }
         for run in list(self._descriptors):
             if run not in seen and run not in connected:
                 del self._descriptors[run]
@@ -63,7 +69,7 @@ class Roster:
             raise NotConfigured(
                 f"no node has the RID {rid.decode('utf-8', 'backslashreplace')!r}; known: {known or 'none'}"
             )
-        return found[-1]
+        return max(found, key=lambda node: node.generation)
 
     def endpoint(self, run: NodeRun) -> str:
         """Where to dial a run.

@@ -70,3 +70,30 @@ def test_a_node_is_found_by_its_name_and_dialled_at_its_endpoint() -> None:
         roster.by_rid(b"n9")
     with pytest.raises(NotConfigured, match="known: none"):
         Roster().by_rid(b"n9")
+
+
+def test_the_newest_run_of_a_rid_is_meant_in_whatever_order_the_runs_were_heard_of() -> None:
+    roster = Roster()
+    roster.heard(node("n1", 2))
+    roster.refresh([node("n1", 1), node("n1", 2)], ())
+    assert {member.generation for member in roster.nodes()} == {1, 2}
+    assert roster.by_rid(b"n1").generation == 2
+
+
+def test_the_row_of_a_former_run_does_not_bring_it_back() -> None:
+    """It stands until its time is over, while the later run is connected and has announced itself (B6.1)."""
+    roster = Roster()
+    roster.heard(node("n1", 2))
+    roster.heard(node("n2", 1))
+    roster.refresh([node("n1", 1), node("n1", 2), node("n2", 1), node("n2", 2)], [node("n1", 2).run])
+    # Nothing is known yet of the later run of n2 but its row: the former one may be alive.
+    assert sorted(map(str, (member.run for member in roster.nodes()))) == ["n1@2", "n2@1", "n2@2"]
+
+
+def test_a_former_run_is_forgotten_once_the_later_one_is_connected() -> None:
+    roster = Roster()
+    roster.refresh([node("n1", 1)], ())
+    roster.refresh([node("n1", 1)], [node("n1", 2).run])
+    assert roster.get(node("n1", 1).run) is None
+    roster.refresh([node("n1", 1)], [node("n1", 1).run, node("n1", 2).run])
+    assert roster.get(node("n1", 1).run) == node("n1", 1)  # what is connected has not ended
