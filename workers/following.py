@@ -96,9 +96,9 @@ class Following:
         held.noticed = None
         held.owner_generation = owner_generation or held.owner_generation
         if held.owner_generation:
-            fence = self._fence(held, run, held.owner_generation)
+            held.fence = self._fence(held, run, held.owner_generation)
             route = Route(
-                run, held.kind, held.object_generation, held.owner_generation, fence, node.loop.time()
+                run, held.kind, held.object_generation, held.owner_generation, held.fence, node.loop.time()
             )
         else:  # a target that ended before it had read the row: it knows where to, and no generation
             route = Route(run, held.kind, 0, 0, b"", node.loop.time())

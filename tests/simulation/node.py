@@ -260,13 +260,11 @@ class Node:
 
     def install_follow(self, driver: Driver, route: Route, first: NodeRun) -> None:
         """Message Follow goes through this node's own path to the object."""
-        key = driver.key
-        if self.latest.get(key) is not driver and not self.world.old_handoffs_install:
-            return
         if self.world.straight_follow:
             first = route.run
-        for each in driver.keys:
-            self._install_follow(driver, each, route, first)
+        for each in driver.keys:  # a member may still be to come when its Spot is staged here again
+            if self.latest.get(each) is driver or self.world.old_handoffs_install:
+                self._install_follow(driver, each, route, first)
 
     def _install_follow(self, driver: Driver, key: bytes, route: Route, first: NodeRun) -> None:
         self.follows[key] = (driver, route, set())
