@@ -57,12 +57,13 @@ class CapturedPayload:
         await self._whole
 
     def worker_lost(self) -> bool:
-        """The worker that captures ended. True when the payload is lost with it: it is not whole yet."""
-        if self._whole.done():
-            return False
-        self._whole.set_exception(Unavailable("the worker ended while it captured"))
-        self._whole.exception()
-        return True
+        """The worker that captures ended. True when the payload is lost with it: it is not whole yet.
+
+        Asked for every participant of a unit, and the same is true of all of them.
+        """
+        if not self._whole.done():
+            self._whole.set_exception(Unavailable("the worker ended while it captured"))
+        return self._whole.exception() is not None
 
     def release(self) -> None:
         """Nothing needs the payload any more."""

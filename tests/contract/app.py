@@ -177,6 +177,12 @@ class Hall(sj.UserSpot, Guests):
         """End the process."""
         os._exit(3)
 
+    @sj.send
+    async def break_off_at(self, port: int) -> None:
+        """End the process in a turn that lasted until the gate opened."""
+        await pass_gate(port)
+        os._exit(3)
+
 
 @app.spot(mode="PerActor", policy="recreate")
 class Arena(sj.UserSpot, Guests):

@@ -26,6 +26,7 @@ from sojourn.workers.local_node import LocalNode
 from tests.contract.hands import HandSource, HandTarget, Taken, move_to, source
 from tests.contract.peer import Peer
 from tests.contract.stand import Stand, fresh
+from tests.runtime.cluster import gate
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 OPTIONS = {"relocation_cutover_wait_ms": 4_000}
@@ -190,6 +191,29 @@ async def test_a_unit_is_lost_with_its_worker_as_a_whole(stand: Stand, peer: Pee
     assert rows[party.bob] == lost
     answer = await peer.answer(peer.submit(stand.b, party.ann, "add", party.book, "late"))
     assert answer.error in ("DataLost", "NotFound")
+
+
+async def test_a_unit_that_ends_while_it_is_sealed_leaves_no_request_open(stand: Stand, peer: Peer) -> None:
+    """B6.6, B3.1: nothing is captured yet, so what the members had queued ends as what the Spot had."""
+    party = await Party(peer, "Hall").made()
+    await party.give(stand.b)
+    async with gate() as entrance:
+        peer.submit(stand.b, party.spot, "break_off_at", entrance.port, request=False)
+        await entrance.arrived()
+        queued = [peer.submit(stand.b, key, "add", party.book, "queued") for key in party.keys]
+        await peer.settle(stand.b)
+        before = await stand.started(stand.b)
+        moving = move_to(peer, stand.b, party.spot)
+        await stand.sealing(stand.b, before)
+        held = [peer.submit(stand.b, key, "add", party.book, "held") for key in party.keys]
+        await peer.settle(stand.b)
+        entrance.open()
+    assert (await moving)["outcome"] == "failed"
+    async with asyncio.timeout(10):
+        assert [(await peer.answer(each)).error for each in queued] == ["Unavailable"] * 3
+        assert [(await peer.answer(each)).error for each in held] == ["DataLost"] * 3
+    await stand.row_when(party.bob, lambda found: found.row.state is RowState.LOST)
+    assert {each.row.state for each in (await party.rows()).values()} == {RowState.LOST}
 
 
 async def test_a_restore_request_is_refused_when_a_member_is_elsewhere(stand: Stand, peer: Peer) -> None:
