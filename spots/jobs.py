@@ -244,8 +244,8 @@ class RecordCall(Job):
         octets = len(names) + 4 + length
         if octets > host.reply_octets_max:
             raise InvalidOperation(
-                f"the result of {self.name} has {octets} bytes, more than max_frame_bytes allows "
-                f"({host.reply_octets_max})"
+                f"the result of {self.name} has {octets} bytes, more than one reply holds with "
+                f"max_frame_bytes = {host.outbox.settings.max_frame_bytes}"
             )
         # What `answers.answer` gives, in one piece.
         host.port.submit(

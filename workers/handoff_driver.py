@@ -7,6 +7,7 @@ not know which side it drives; every rule of order and recovery is the machine's
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -271,8 +272,10 @@ class HandoffDriver(Generic[MachineT]):
             body = None
         if body is None:
             self._end_requests([request], error)
-        else:
-            self._node.router.reply(body)
+        elif self._node.router.reply(body):
+            self._node.count("replies_from_store")
+            with contextlib.suppress(SojournError):  # its retention ends it otherwise
+                await self._node.blobs.delete(reference)
 
     def _log(self, effect: Log) -> None:
         fields = {name: value for name, value in effect.fields.items() if name != "relocation_id"}

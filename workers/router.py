@@ -280,18 +280,18 @@ class Router:
 
     # replies ------------------------------------------------------------------------------------
 
-    def reply(self, body: bytes) -> None:
+    def reply(self, body: bytes) -> bool:
         """A reply on its way back: to this node's own requester or over the link to its run.
 
-        Without a link it is dropped: the requester's node already ended the request when the link went.
+        False without a link: it is dropped, the requester's node already ended the request when the link went.
         """
         if body.startswith(self._here, REPLY_TO_AT):
             (route,) = _NUMBER.unpack_from(body, _ROUTE_AT)
             self._senders.outstanding.pop(route, None)
             self._host.deliver_reply(route, body)
-            return
+            return True
         header = frames.parse_reply_header(body)
-        self._host.send_reply(NodeRun(header.rid, header.generation), body)
+        return self._host.send_reply(NodeRun(header.rid, header.generation), body)
 
     def reply_from_worker(self, lane: WorkerLane, body: bytes) -> None:
         """A worker's reply: its request is no longer running there."""

@@ -181,7 +181,8 @@ async def test_a_target_that_ends_leaves_the_reply_in_the_store(store_url: str) 
         assert not scene.request.done()
         await scene.it.crash("n1")
         assert await scene.request == 5
-        assert scene.it.client.counters["replies_from_store"] == 1
+        found = [member.counters.get("replies_from_store", 0) for member in (scene.it.client, scene.source)]
+        assert sum(found) >= 1  # whoever looked first: the requester's node, or the source of the move
         await scene.gone(reference)
 
 
