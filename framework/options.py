@@ -7,9 +7,9 @@ from it. It must not know where values come from (files, environment, arguments)
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from sojourn.errors import NotConfigured
@@ -67,14 +67,34 @@ class Setting:
         return "is out of range"
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class _OptionsMeta(msgspec.StructMeta):
+    """Lets a wrong name in `Options(...)` be told of as everywhere else, with the nearest right one."""
+
+    if not TYPE_CHECKING:  # type checkers go by the fields
+
+        def __call__(cls, *args: Any, **values: Any) -> Any:
+            if args:
+                raise NotConfigured("options are named: write Options(request_timeout_ms=5000)")
+            _check_names(values)
+            return super().__call__(**values)
+
+
+def _check_names(values: Iterable[object]) -> None:
+    for name in values:
+        if name not in SETTINGS:
+            near = difflib.get_close_matches(str(name), SETTINGS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(SETTINGS)}"
+            raise NotConfigured(f"unknown option {name!r}: {hint}")
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
     """All settings. Numbers are whole; the unit stands in the table and, for durations and sizes, in the name.
 
     Constructing one checks it.
 
     Raises:
-        NotConfigured: a value is out of its range, or two values do not fit together; the text names the
-            option, its value and what is allowed.
+        NotConfigured: a name is unknown, a value is out of its range, or two values do not fit together; the
+            text names the option, its value and what is allowed.
     """
 
     cluster: Annotated[
@@ -302,11 +322,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             NotConfigured: a name is unknown (the nearest known one is named), or a value is not allowed.
         """
-        for name in values:
-            if name not in SETTINGS:
-                near = difflib.get_close_matches(str(name), SETTINGS, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(SETTINGS)}"
-                raise NotConfigured(f"unknown option {name!r}: {hint}")
+        _check_names(values)  # here too: a key of a table may be no text
         return cls(**values)
 
     def to_mapping(self, *, with_secret: bool = True) -> dict[str, Any]:

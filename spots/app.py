@@ -62,6 +62,7 @@ class ObjectType:
                 f"{cls.__name__}: with policy recreate the target makes it anew, so __init__ must work "
                 "without arguments"
             )
+        _refuse_shared_values(cls)
         self.own_capture = _own_capture(cls)
         self.upgrade: Callable[..., Any] | None = getattr(cls, "upgrade", None)
         self.slots = _state_slots(cls)
@@ -291,6 +292,20 @@ def _check_name(stable_type: str, cls: type) -> bytes:
             f"{cls.__name__}: a stable type has 1 to 255 bytes without NUL, not {stable_type!r:.80}"
         )
     return raw
+
+
+def _refuse_shared_values(cls: type) -> None:
+    """A list as the default of an attribute is one list for all objects of a process, and stays when they move."""
+    for base in cls.__mro__:
+        for name, annotation in vars(base).get("__annotations__", {}).items():
+            value = vars(base).get(name)
+            constant = any(word in str(annotation) for word in ("ClassVar", "Final"))
+            if not constant and type(value).__hash__ is None:
+                raise NotConfigured(
+                    f"{cls.__name__}.{name} = {value!r:.40} would be one {type(value).__name__} for every "
+                    f"{cls.__name__} in a process, and would not move: set self.{name} in __init__ "
+                    "(or annotate it as ClassVar if that is meant)"
+                )
 
 
 def _own_capture(cls: type) -> bool:

@@ -11,9 +11,11 @@ import datetime
 import decimal
 import enum
 import functools
+import io
 import pickle
 import types
 import uuid
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -95,13 +97,29 @@ def dump_pickle(value: Any, buffers: list[pickle.PickleBuffer] | None = None) ->
     except Exception as first:
         if buffers is not None:
             buffers.clear()
-        import cloudpickle  # here: most programs never need it, and it costs start-up time
-
+        file = io.BytesIO()
         try:
-            encoded: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=callback)
+            _cloud_pickler()(file, protocol=5, buffer_callback=callback).dump(value)
         except Exception:
             raise first from None
-        return encoded
+        return file.getvalue()
+
+
+@functools.cache
+def _cloud_pickler() -> Any:
+    import cloudpickle  # here: most programs never need it, and it costs start-up time
+
+    # Left to itself it turns an open file into a text buffer: another type, and cut off from the file.
+    table = ChainMap({io.TextIOWrapper: _no_file}, cloudpickle.Pickler.dispatch_table)
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table = table
+
+    return Pickler
+
+
+def _no_file(value: Any) -> Any:
+    raise TypeError(f"cannot pickle {type(value).__qualname__!r} object")
 
 
 class PayloadCodec:

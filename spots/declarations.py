@@ -9,7 +9,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    overload,
+)
 
 import msgspec
 from sojourn.errors import InvalidOperation, NotConfigured
@@ -43,7 +55,9 @@ class Declaration:
 
     def __init__(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         if isinstance(function, (staticmethod, classmethod)) or not callable(function):
-            raise NotConfigured(f"@{self.word} belongs on a method written `async def name(self, ...)`")
+            raise NotConfigured(
+                f"@{self.word} belongs on a method written `async def name(self, ...)`, not on {function!r}"
+            )
         if not inspect.iscoroutinefunction(function):
             raise NotConfigured(
                 f"{function.__qualname__} is declared with @{self.word} but is not `async def`: "
@@ -88,6 +102,14 @@ class Declaration:
 
     def __repr__(self) -> str:
         return f"<@{self.word} {self.owner_name}.{self.name}>"
+
+    if not TYPE_CHECKING:  # type checkers refuse the call by themselves
+
+        def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+            raise InvalidOperation(
+                f"{self.owner_name}.{self.name} is the key of a call, not the call: write "
+                f"ref.{self.word}({self.owner_name}.{self.name}, ...), or self.{self.name}(...) inside the object"
+            )
 
     def fits(self, count: int) -> bool:
         """Whether `count` positional arguments and nothing else are what the signature wants."""
@@ -233,25 +255,62 @@ class Timer(Declaration, Generic[Owner]):
         return self if instance is None else self.function.__get__(instance, owner)
 
 
-def request(function: Callable[Concatenate[_O, P], Coroutine[Any, Any, _R]]) -> Request[_O, P, _R]:
+class _DeclareRequest(Protocol):
+    def __call__(
+        self, function: Callable[Concatenate[_O, P], Coroutine[Any, Any, _R]], /
+    ) -> Request[_O, P, _R]: ...
+
+
+class _DeclareSend(Protocol):
+    def __call__(
+        self, function: Callable[Concatenate[_O, P], Coroutine[Any, Any, None]], /
+    ) -> Send[_O, P]: ...
+
+
+@overload
+def request(function: Callable[Concatenate[_O, P], Coroutine[Any, Any, _R]], /) -> Request[_O, P, _R]: ...
+@overload
+def request() -> _DeclareRequest: ...
+def request(function: Any = None, /, **unknown: Any) -> Any:
     """Declare a handler that answers: called by `await ref.request(Class.name, ...)`.
 
+    Written `@request` or `@request()`; there are no settings.
+
     Raises:
-        NotConfigured: the function is not `async def`.
+        NotConfigured: the function is not `async def`, or settings are given.
     """
-    return Request(function)
+    _no_settings("request", unknown)
+    return Request if function is None else Request(function)
 
 
-def send(function: Callable[Concatenate[_O, P], Coroutine[Any, Any, None]]) -> Send[_O, P]:
+@overload
+def send(function: Callable[Concatenate[_O, P], Coroutine[Any, Any, None]], /) -> Send[_O, P]: ...
+@overload
+def send() -> _DeclareSend: ...
+def send(function: Any = None, /, **unknown: Any) -> Any:
     """Declare a handler that does not answer: called by `await ref.send(Class.name, ...)`.
 
+    Written `@send` or `@send()`; there are no settings.
+
     Raises:
-        NotConfigured: the function is not `async def`.
+        NotConfigured: the function is not `async def`, or settings are given.
     """
-    return Send(function)
+    _no_settings("send", unknown)
+    return Send if function is None else Send(function)
+
+
+def _no_settings(word: str, unknown: dict[str, Any]) -> None:
+    if unknown:
+        raise NotConfigured(
+            f"@{word} takes no settings, not {', '.join(unknown)}: a deadline stands at the caller "
+            "(ref.with_timeout(seconds)) or in the options (request_timeout_ms, handler_deadline_ms)"
+        )
 
 
 _TimerFunction = Callable[[_O, Tick], Coroutine[Any, Any, None]]
+
+
+_TIMER_SETTINGS = ("every", "after", "overrun", "max_catch_up", "stop_on_error", "repeat")
 
 
 @overload
@@ -283,8 +342,14 @@ def timer(function: Any = None, /, **settings: Any) -> Any:
     Raises:
         NotConfigured: not `async def`, a bad period, policy or count.
     """
+    unknown = settings.keys() - set(_TIMER_SETTINGS)
+    if unknown or isinstance(function, (int, float)):
+        named = f"named settings, not {function!r}" if not unknown else f"no setting {min(unknown)!r}"
+        raise NotConfigured(
+            f"@timer takes {named}: write @timer(every=1.0); known are {', '.join(_TIMER_SETTINGS)}"
+        )
     if function is not None:
-        return Timer(function)
+        return Timer(function, **settings)
     return lambda decorated: Timer(decorated, **settings)
 
 

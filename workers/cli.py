@@ -67,7 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sojourn {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
-    run = commands.add_parser("run", help="run a program on a cluster on this machine")
+    run = commands.add_parser(
+        "run",
+        help="run a program on a cluster on this machine",
+        description="Start nodes on this machine and call the module's `async def main(cluster)`; without one, serve.",
+    )
     run.set_defaults(command=_run)
     run.add_argument("program", metavar="MODULE:APP", help="where the App is, for example arena:app")
     run.add_argument("--nodes", type=int, default=2, help="number of nodes (default 2)")
@@ -82,10 +86,10 @@ def _parser() -> argparse.ArgumentParser:
         "--config", metavar="FILE", help="TOML file with the same settings; options win over it"
     )
     node.add_argument(
-        "--rid", help="name of the node, unique in the cluster (default: host name and a number)"
+        "--rid", help="name of the node, unique in the cluster (default: host name and process id)"
     )
     node.add_argument(
-        "--listen", metavar="HOST:PORT", help="where other nodes reach it (default 127.0.0.1:0)"
+        "--listen", metavar="HOST:PORT", help="where it accepts connections (default 127.0.0.1:0)"
     )
     node.add_argument(
         "--advertise",
@@ -143,8 +147,20 @@ async def _run_program(chosen: argparse.Namespace, reference: ProgramReference) 
         raise NotConfigured(
             f"{reference.module}.main must be `async def main(cluster)`, or have another name"
         )
+    if user_main is not None:
+        _check_takes_cluster(reference, user_main)
     with StopRequests(interrupt=True) as stops:
         return await _until_stopped(_serve(cluster, user_main), stops)
+
+
+def _check_takes_cluster(reference: ProgramReference, user_main: Any) -> None:
+    try:
+        inspect.signature(user_main).bind(None)
+    except TypeError:
+        raise NotConfigured(
+            f"{reference.module}.main is called with the running cluster: write `async def main(cluster)` without "
+            "a LocalCluster of its own, give it another name, or start the program with python"
+        ) from None
 
 
 async def _serve(cluster: Any, user_main: Any) -> int:

@@ -23,6 +23,7 @@ from sojourn.spots.outbox import Outbox
 from sojourn.spots.ports import LoopClock
 from sojourn.spots.references import ActorRef, NodeName, Reference, SpotRef, node_name
 from sojourn.spots.settings import SpotSettings
+from sojourn.workers.exchange import LEVELS
 from sojourn.workers.member import Member
 from sojourn.workers.node_operations import RemoteNode
 from sojourn.workers.operations import MemberOperations
@@ -111,6 +112,15 @@ class Client(Member):
         super().__init__((rid or f"client-{secrets.token_hex(6)}").encode(), options, None, 0)
         self._app = app
         self._outbox: Outbox | None = None
+
+    def log(self, event: str, level: str, **fields: object) -> None:
+        """As for nodes, but with the fields in the text too: the log of a user's program shows nothing else."""
+        number = LEVELS[level]
+        if self.logger.isEnabledFor(number):
+            shown = " ".join(f"{name}={value}" for name, value in fields.items())
+            self.logger.log(
+                number, "%s %s", event, shown, extra={"sojourn": {"node": str(self.run), **fields}}
+            )
 
     async def connect_cluster(self) -> Self:
         """Join the mesh: links to every live node.

@@ -96,6 +96,8 @@ class LocalCluster:
             raise NotConfigured(f"a local cluster runs an App, LocalCluster(app, ...), not {app!r:.80}")
         if log_level not in LOG_LEVELS:
             raise NotConfigured(f"log_level = {log_level!r} must be one of {', '.join(LOG_LEVELS)}")
+        if not isinstance(options, Options | Mapping | None):
+            raise NotConfigured(f"options is an Options(...) or a dict of option names, not {options!r:.80}")
         given = options.to_mapping() if isinstance(options, Options) else dict(options or {})
         given["workers"] = workers
         given["secret"] = secret or given.get("secret") or secrets.token_hex(32)

@@ -83,6 +83,12 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
         Options.from_mapping({"lease_tll_ms": 1})
     with pytest.raises(NotConfigured, match="known are cluster, secret"):
         Options.from_mapping({"???": 1})
+    with pytest.raises(
+        NotConfigured, match="unknown option 'request_timeout': did you mean request_timeout_ms"
+    ):
+        Options(request_timeout=1)  # type: ignore[call-arg]
+    with pytest.raises(NotConfigured, match="options are named"):
+        Options(5)  # type: ignore[misc, arg-type]
 
 
 def test_zero_is_a_value_of_its_own_where_the_table_says_so() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import sojourn as sj
@@ -112,6 +112,34 @@ def make(text: str) -> Any:
             "class A(sj.Actor):\n    @sj.send\n    @staticmethod\n    async def f(): ...",
             "belongs on a method",
         ),
+        (
+            "class A(sj.Actor):\n    @sj.request(timeout=3)\n    async def f(self): ...",
+            r"@request takes no settings, not timeout: .*ref.with_timeout\(seconds\)",
+        ),
+        (
+            "class A(sj.Actor):\n    @sj.send(x=3)\n    async def f(self): ...",
+            "@send takes no settings, not x",
+        ),
+        (
+            "class A(sj.Actor):\n    @sj.request(3)\n    async def f(self): ...",
+            "belongs on a method .* not on 3",
+        ),
+        (
+            "class A(sj.Actor):\n    @sj.timer(1.0)\n    async def f(self, tick): ...",
+            r"@timer takes named settings, not 1.0: write @timer\(every=1.0\)",
+        ),
+        (
+            "class A(sj.Actor):\n    @sj.timer(evry=1)\n    async def f(self, tick): ...",
+            "@timer takes no setting 'evry'.* known are every, after",
+        ),
+        (
+            "@app.actor\nclass A(sj.Actor):\n    names: list[str] = []",
+            r"A.names = \[\] would be one list for every A .* set self.names in __init__",
+        ),
+        (
+            "class Base:\n    seen: set[str] = set()\n@app.spot\nclass A(Base, sj.InstanceSpot): ...",
+            r"A.seen = set\(\) would be one set for every A",
+        ),
         ("class A(sj.Actor):\n    @sj.timer(every=0)\n    async def f(self, tick): ...", "at least 0.001 s"),
         ("class A(sj.Actor):\n    @sj.timer\n    async def f(self): ...", "a timer callback is"),
         (
@@ -127,6 +155,32 @@ def make(text: str) -> Any:
 def test_mistakes_are_named(text: str, message: str) -> None:
     with pytest.raises(sj.NotConfigured, match=message):
         make(text)
+
+
+def test_handlers_may_be_declared_with_empty_parentheses() -> None:
+    other = sj.App("parentheses")
+
+    @other.spot
+    class Lamp(sj.InstanceSpot):
+        steps: ClassVar[list[int]] = [1, 2]  # said to be shared
+
+        @sj.request()
+        async def read(self, step: int) -> int:
+            return step
+
+        @sj.send()
+        async def dim(self) -> None: ...
+
+    assert set(other.type_of(Lamp).handlers) == {"read", "dim"}
+    assert (repr(Lamp.read), repr(Lamp.dim)) == ("<@request Lamp.read>", "<@send Lamp.dim>")
+
+
+@pytest.mark.parametrize("call", ["Player.hit(3)", "Player.hit(None, 3)", "Player.hit(points=3)"])
+def test_a_handler_called_on_its_class_says_how_to_call_it(call: str) -> None:
+    with pytest.raises(
+        sj.InvalidOperation, match=r"key of a call.* ref.request\(Player.hit, ...\), or self.hit"
+    ):
+        eval(call)
 
 
 def test_face() -> None:

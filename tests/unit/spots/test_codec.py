@@ -276,6 +276,14 @@ def test_what_cannot_be_sent_is_named(encode: Any, named: str) -> None:
     assert caught.value.message.startswith(named)
 
 
+def test_an_open_file_is_refused_even_where_only_cloudpickle_can_help() -> None:
+    """Cloudpickle alone would send a file as a text buffer of its contents."""
+    with open(__file__, encoding="utf-8") as file:
+        for value in (file, [lambda: 1, file]):
+            with pytest.raises(sj.InvalidOperation, match=r"a (TextIOWrapper|list), cannot be sent: "):
+                codec.encode_value(value, "the payload")
+
+
 @pytest.mark.parametrize(
     ("content_type", "says"),
     [("text/plain", "unknown content type"), (MSGPACK, "cannot be decoded"), (PICKLE, "cannot be decoded")],

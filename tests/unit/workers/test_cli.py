@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,26 @@ def test_a_wrong_file_is_told(
     (tmp_path / "node.toml").write_text(text)
     assert cli.main(["node", "--config", str(tmp_path / "node.toml"), "--store", "sqlite:///s.db"]) == 2
     assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("async def main(): ...", "main is called with the running cluster: write `async def main(cluster)`"),
+        ("async def main(cluster, more): ...", "main is called with the running cluster"),
+        ("def main(cluster): ...", "main must be `async def main(cluster)`"),
+    ],
+)
+def test_a_main_that_does_not_take_the_cluster(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "wrong_main", raising=False)
+    (tmp_path / "wrong_main.py").write_text(f"import sojourn as sj\napp = sj.App('wrong')\n{text}\n")
+    assert cli.main(["run", "wrong_main:app"]) == 2
+    assert says in capsys.readouterr().err

@@ -24,6 +24,8 @@ from sojourn.frames import (
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, spot_key
 from sojourn.options import Options
 from sojourn.rows import HostState, NodeDescriptor, TypeSupport
+from sojourn.spots.app import App
+from sojourn.workers.client import Client
 from sojourn.workers.debt import Debt
 from sojourn.workers.directory import OwnedElsewhere
 from sojourn.workers.exchange import Exchange, new_generation
@@ -256,6 +258,20 @@ async def test_each_record_that_ends_is_told_in_its_own_way(
     assert [route for route, _ in member.answers] == [1]
     assert member.counters == {"failed_requests": 1, "dead_letters": 1}
     assert [record.getMessage() for record in caplog.records] == ["dead_letter"]
+
+
+def test_a_client_tells_the_fields_in_the_text_too(caplog: pytest.LogCaptureFixture) -> None:
+    """A program that has not set up its logging sees only the text."""
+    client = Client(App("logs"), Options(), rid="c")
+    client.log("dead_letter", "warning", object_id="actor 'ghost'", reason="gone")
+    client.log("link_up", "debug", peer="n")
+    (record,) = caplog.records
+    assert record.getMessage() == "dead_letter object_id=actor 'ghost' reason=gone"
+    assert vars(record)["sojourn"] == {
+        "node": str(client.run),
+        "object_id": "actor 'ghost'",
+        "reason": "gone",
+    }
 
 
 async def test_a_marker_that_nobody_takes_in_is_refused_to_its_sender(
