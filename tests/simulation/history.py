@@ -41,6 +41,7 @@ class Record:
         "number",
         "origin",
         "permit",
+        "queued_at",
         "replies",
         "reply_arrived",
         "reply_excuse",
@@ -67,6 +68,8 @@ class Record:
         self.excuse: str | None = None
         self.where = origin
         self.hops = 0
+        self.queued_at = 0.0
+        """Since when it waits, or last waited, for the credit of a connection."""
         self.unit = key
         """Key of the unit's own row: the object itself, or the Spot that the Actor is in."""
         self.stamp: tuple[object, int] | None = None

@@ -82,6 +82,8 @@ class Network:
         self.connections: dict[int, Connection] = {}
         self.corrupt = 0.0
         """Chance that a chunk arrives with a changed byte."""
+        self.waited_max_s = 0.0
+        """The longest that a record waited for credit: more is sent than a connection takes."""
         self._number = 0
 
     def connect(self, first: Node, second: Node) -> None:
@@ -97,6 +99,7 @@ class Network:
             needs = frame[1].marker is None
             if pipe.blocked or (needs and not pipe.credit):
                 pipe.blocked.append(frame)
+                frame[1].queued_at = self._clock.now
                 return
             if needs:
                 pipe.credit -= 1
@@ -120,6 +123,7 @@ class Network:
                 return
             if needs:
                 pipe.credit -= 1
+            self.waited_max_s = max(self.waited_max_s, self._clock.now - blocked[0][1].queued_at)
             self._send(connection, pipe, blocked.popleft())
 
     def _send(self, connection: Connection, pipe: Pipe, frame: tuple[Any, ...]) -> None:
