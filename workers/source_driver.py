@@ -28,6 +28,7 @@ from sojourn.errors import (
     ERROR_KINDS,
     DataLost,
     DeadlineExceeded,
+    InvalidOperation,
     SojournError,
     Unavailable,
     error_from_fields,
@@ -249,11 +250,15 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
 
     def _seal(self, effect: effects.SealObject) -> None:
         node, held = self._node, self.held
-        if any(
-            node.router.objects.get(each.key) is not each for each in self._unit
-        ):  # lost or closed while its session was being sealed
+        objects = node.router.objects
+        if objects.get(held.key) is not held:  # lost or closed while its session was being sealed
             self._worker_gone = True
             node.loop.call_soon(self.handle, events.WorkerLost())
+            return
+        gone = [each.key for each in self._unit if objects.get(each.key) is not each]
+        if gone:  # the Spot and its other members live on
+            text = f"{describe_key(gone[0])} left {describe_key(held.key)} before that could be sealed"
+            node.loop.call_soon(self.handle, events.CaptureRefused(InvalidOperation(text)))
             return
         for each in self._unit:
             each.place = Place.SOURCE
