@@ -67,7 +67,7 @@ class Placement:
         reasons = "; ".join(f"{refusal.run}: {refusal.reason}" for refusal in self.refusals)
         raise Unavailable(
             f"no node can take {describe_key(query.key)} of type {query.stable_type!r}: "
-            f"{reasons or 'no node is known'}",
+            f"{reasons or 'no node is known: none runs with this store and cluster name, or it is still starting'}",
             applied="no",
         )
 

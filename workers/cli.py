@@ -51,7 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from sojourn.workers.wire_command import run_wire
 
             return run_wire(words[1:])
-        chosen = _parser().parse_args(words)
+        chosen, unknown = _parser().parse_known_args(words)
+        if unknown:
+            raise NotConfigured(
+                f"unrecognized arguments: {' '.join(unknown)} (see `sojourn {words[0]} --help`)"
+            )
         code: int = chosen.command(chosen)
         return code
     except SojournError as error:

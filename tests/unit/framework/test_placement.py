@@ -84,7 +84,7 @@ def test_a_node_that_fits_is_taken() -> None:
 def test_clients_are_passed_over() -> None:
     placement = choose_node(query(), [node("a", client=True)])
     assert placement.refusals == ()
-    with pytest.raises(Unavailable, match="no node is known"):
+    with pytest.raises(Unavailable, match="no node is known: none runs with this store and cluster name"):
         placement.require(query())
 
 

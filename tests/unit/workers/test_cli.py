@@ -160,3 +160,12 @@ def test_a_main_that_does_not_take_the_cluster(
     (tmp_path / "wrong_main.py").write_text(f"import sojourn as sj\napp = sj.App('wrong')\n{text}\n")
     assert cli.main(["run", "wrong_main:app"]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "node"])
+def test_an_unknown_option_points_at_the_help_of_its_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([command, "arena:app", "--port", "3"]) == 2
+    expected = f"sojourn: unrecognized arguments: --port 3 (see `sojourn {command} --help`)\n"
+    assert capsys.readouterr().err == expected
