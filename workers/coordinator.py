@@ -476,7 +476,8 @@ class Coordinator:
         identity = identity_of(command.identity)
         if identity.source != link.peer:  # not kept: the identity is another node's, and may yet come from it
             stranger = HandoffWire(command.identity, command.target, command.object)
-            link.send_contract(stranger.failed(FAILURE_REQUEST))
+            if not link.closing:
+                link.send_contract(stranger.failed(FAILURE_REQUEST))
             return
         event = events.RestoreRequested(manifest_of(command), link.connection_id)
         known = self.targets.get(identity)

@@ -44,7 +44,8 @@ class RelayedEnds:
             payload = parts[1] if len(parts) > 1 else None
             member.deliver_reply(route, reply_of_relay(command, payload, member.run))
         status = ReplyRelayStatus.TERMINAL_RECEIVED if known else ReplyRelayStatus.ALREADY_TERMINAL
-        link.send_contract(ack_of(command, link.peer, member.owner, status))
+        if not link.closing:  # else this member leaves: the 33 ends with its run
+            link.send_contract(ack_of(command, link.peer, member.owner, status))
 
     def requests_taken(self, run: NodeRun, message: mesh.RequestsTaken) -> None:
         """A node opened an object that moved to it with requests of this member: their ends come from there."""

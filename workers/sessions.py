@@ -252,6 +252,8 @@ def route_command(desk: SessionDesk, link: Link, command: SessionCommand) -> Non
     """Give a 42 or 44 that arrived on a link to a session owner's desk; a 42 is answered on the same link."""
 
     def answer(answered: SessionRelocationSealed | mesh.SealRefused) -> None:
+        if link.closing:
+            return  # this member leaves, and its bindings with it
         if isinstance(answered, mesh.SealRefused):
             link.send_control(answered)
         else:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from sojourn import mesh
 from sojourn.control import ErrorBody, SavedRequest, decode_error, encode_error
-from sojourn.errors import ERROR_KINDS, ProtocolError
+from sojourn.errors import ERROR_KINDS, ProtocolError, Unavailable
 from sojourn.frames import FLAG_ERROR, parse_reply_header, reply_frame
 from sojourn.handoff import replies as rp
 from sojourn.ids import NodeRun, ObjectKind, spot_key
@@ -66,6 +66,7 @@ class Wire:
         self.peer = peer
         self.connection_id = len(node.wires) + 1
         self.peer_frame_octets_max = limit
+        self.closing = False
         self.sent: list[Any] = []
         node.wires.append(self)
 
@@ -80,6 +81,20 @@ class Wire:
 
     def commands(self) -> list[Any]:
         return [entry[1] for entry in self.sent if entry[0] == "contract"]
+
+
+class Leaving(Wire):
+    """The sending half of a link whose goodbye is out: it refuses everything, as a real one does."""
+
+    def __init__(self, node: FakeMember, peer: NodeRun) -> None:
+        super().__init__(node, peer)
+        self.closing = True
+
+    def send_control(self, message: mesh.MeshControl) -> None:
+        raise Unavailable("the link is closed")
+
+    def send_contract(self, parts: list[bytes]) -> None:
+        raise Unavailable("the link is closed")
 
 
 class FakeMember:
@@ -413,6 +428,19 @@ async def test_an_unknown_end_is_acknowledged_whatever_its_context(ends: Ends) -
     (ack,) = wire.commands()
     assert (ack.status, ack.operation_id) == (ReplyRelayStatus.ALREADY_TERMINAL, OperationId(5, 6))
     assert ends.asker.delivered == [], "no route of a worker or client"
+
+
+async def test_a_member_that_leaves_takes_an_end_and_answers_nothing(ends: Ends) -> None:
+    """Its link refuses what is sent behind the goodbye; an error there would cut what was accepted before."""
+    wire = ends.up()
+    ends.end()
+    await ends.here.idle()
+    (entry,) = (entry for entry in wire.sent if entry[0] == "contract")
+    _, command, parts = entry
+    leaving = Leaving(ends.asker, HERE)
+    ends.relayed.relay_arrived(cast(Any, leaving), command, parts)
+    assert ends.asker.outstanding == {}
+    assert len(ends.asker.delivered) == 1
 
 
 async def test_an_ok_without_a_payload_is_none(ends: Ends) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
 import msgspec
 import pytest
 from sojourn.errors import InvalidOperation
@@ -23,6 +26,10 @@ from sojourn.workers.session_wire import (
     update_of,
     wires_of,
 )
+from sojourn.workers.sessions import route_command
+
+if TYPE_CHECKING:
+    from sojourn.workers.session_desk import SealAnswer
 
 A, B = NodeRun(b"A", 1), NodeRun(b"B", 2)
 BINDING = Binding(b"O", 3, "owner-o", 4, b"s1", 7)
@@ -89,3 +96,17 @@ def test_bindings_as_arguments() -> None:
     for broken in (fields[:5], [*fields, 1], [*fields[:5], "7"]):
         with pytest.raises(InvalidOperation, match="is no binding"):
             binding_from(broken)
+
+
+def test_a_member_that_leaves_answers_no_seal() -> None:
+    """Its link refuses what is sent behind the goodbye; an error there would cut what was accepted before."""
+    seal = WIRE.seal()
+    asked: list[object] = []
+
+    class Desk:
+        def seal_requested(self, command: object, answer: SealAnswer) -> None:
+            asked.append(command)
+            answer(sealed_answer(seal))
+
+    route_command(cast(Any, Desk()), cast(Any, SimpleNamespace(closing=True)), seal)
+    assert asked == [seal]
