@@ -151,14 +151,14 @@ class Coordinator:
             if self._node.router.objects.get(held.key) is not held or held.place is Place.FOLLOW:
                 raise _not_here(held.key)
             under_way = self._moving.get(held.key)
-            if under_way is None:
-                break
+            if under_way is None or under_way.done():
+                break  # a task that is done is not awaited: that yields nothing, and this would loop for ever
             result = await self._result_of(under_way)
             if to is None or result.target.encode("utf-8", "surrogateescape") == to:
                 return result
         task = self._node.loop.create_task(self._move(held, to, version, deadline))
         self._moving[held.key] = task
-        task.add_done_callback(lambda _: self._moving.pop(held.key, None))
+        task.add_done_callback(lambda _: self._moving.get(held.key) is task and self._moving.pop(held.key))
         return await self._result_of(task)
 
     async def _result_of(self, task: asyncio.Task[MoveResult]) -> MoveResult:
