@@ -80,10 +80,16 @@ class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
         trace = fields["remote_traceback"]
         for name, value in fields.items():
             if isinstance(value, str) and name != "remote_traceback":
-                fields[name] = short_text(value)
+                fields[name] = _valid(short_text(value))
         if trace is not None and len(trace) > TRACEBACK_CHARACTERS_MAX:
-            fields["remote_traceback"] = f"...{trace[-TRACEBACK_CHARACTERS_MAX:]}"
+            trace = f"...{trace[-TRACEBACK_CHARACTERS_MAX:]}"
+        fields["remote_traceback"] = None if trace is None else _valid(trace)
         return cls(error.kind, fields)
+
+
+def _valid(text: str) -> str:
+    """Text that has a UTF-8 form: the name of a file in an error's text may hold half of a surrogate pair."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def short_text(text: str) -> str:

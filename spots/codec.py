@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from sojourn.errors import InvalidOperation, NotConfigured, ProtocolError
+from sojourn.spots.failures import contained
 from sojourn.spots.references import ActorRef, SpotRef, references_bind_to
 from sojourn.spots.shapes import plain
 
 if TYPE_CHECKING:
     from sojourn.spots.declarations import Arguments, Declaration
-    from sojourn.spots.references import Sender
+    from sojourn.spots.failures import contained
+from sojourn.spots.references import Sender
 
 __all__ = ["MSGPACK", "PICKLE", "PayloadCodec", "dump_pickle", "immutable"]
 
@@ -93,13 +95,15 @@ def dump_pickle(value: Any, buffers: list[pickle.PickleBuffer] | None = None) ->
     """
     callback = None if buffers is None else buffers.append
     try:
-        return pickle.dumps(value, protocol=5, buffer_callback=callback)
+        with contained():
+            return pickle.dumps(value, protocol=5, buffer_callback=callback)
     except Exception as first:
         if buffers is not None:
             buffers.clear()
         file = io.BytesIO()
         try:
-            _cloud_pickler()(file, protocol=5, buffer_callback=callback).dump(value)
+            with contained():
+                _cloud_pickler()(file, protocol=5, buffer_callback=callback).dump(value)
         except Exception:
             raise first from None
         return file.getvalue()
@@ -334,7 +338,7 @@ class PayloadCodec:
         if content_type != PICKLE:
             raise ProtocolError(f"{where}: unknown content type {content_type!r:.80}")
         self._check_pickle(where)
-        with references_bind_to(self._sender):
+        with references_bind_to(self._sender), contained():
             return pickle.loads(payload)
 
 

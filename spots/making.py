@@ -12,7 +12,7 @@ from sojourn.control import Created, CreateObject, DropObject, ErrorBody, Opened
 from sojourn.errors import AlreadyExists, InternalFailure, NotFound, ShuttingDown, SojournError, Unavailable
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.spots.cell import Cell, Phase
-from sojourn.spots.failures import failure_of
+from sojourn.spots.failures import contained, failure_of
 from sojourn.spots.groups import dissolve, in_unit_order, lead_of
 from sojourn.spots.jobs import HookCall, LocalCall, RecordCall
 from sojourn.spots.objects import Spot
@@ -88,11 +88,12 @@ class Making:
         """
         cls = cell.type.cls
         try:
-            instance = cls.__new__(cls)
-            instance._cell = cell
-            cell.instance = instance
-            if not arriving or cell.type.made_without_arguments:
-                instance.__init__(*args, **kwargs)  # type: ignore[misc]
+            with contained():
+                instance = cls.__new__(cls)
+                instance._cell = cell
+                cell.instance = instance
+                if not arriving or cell.type.made_without_arguments:
+                    instance.__init__(*args, **kwargs)  # type: ignore[misc]
         except Exception as error:
             raise failure_of(error, f"{cls.__name__}.__init__", describe_key(cell.key)) from error
 

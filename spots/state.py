@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from sojourn.errors import InvalidOperation, NotConfigured, ProtocolError, SojournError
 from sojourn.spots.codec import dump_pickle
+from sojourn.spots.failures import contained
 from sojourn.spots.references import references_bind_to
 from sojourn.spots.shapes import ANY_SHAPE
 
 if TYPE_CHECKING:
     from sojourn.spots.app import ObjectType
+    from sojourn.spots.failures import contained
     from sojourn.spots.objects import Resident
-    from sojourn.spots.references import Sender
+from sojourn.spots.references import Sender
 
 __all__ = ["Buffer", "capture_state", "restore_state"]
 
@@ -79,7 +81,8 @@ def capture_state(record: ObjectType, instance: Resident, allow_pickle: bool) ->
 
 def _capture_own(record: ObjectType, instance: Any) -> list[Buffer]:
     try:
-        captured = instance.capture()
+        with contained():
+            captured = instance.capture()
     except Exception as error:
         raise InvalidOperation(
             f"{record.cls.__name__}.capture() raised {type(error).__name__}: {error}"
@@ -178,7 +181,8 @@ def _upgrade(record: ObjectType, instance: Any, old_version: int, app_version: i
 
 def _call(record: ObjectType, name: str, hook: Any, *args: Any) -> Any:
     try:
-        return hook(*args)
+        with contained():
+            return hook(*args)
     except SojournError:
         raise
     except Exception as error:
@@ -218,7 +222,8 @@ def _decode(record: ObjectType, name: str, encoding: int, parts: list[memoryview
             return record.attribute_shapes.get(name, ANY_SHAPE).decoder.decode(encoded)
         if encoding == _PLAIN:
             return ANY_SHAPE.decoder.decode(encoded)
-        return pickle.loads(encoded, buffers=buffers)
+        with contained():
+            return pickle.loads(encoded, buffers=buffers)
     except Exception as error:
         raise ProtocolError(
             f"attribute {record.cls.__name__}.{name} cannot be restored: {error}", phase="restore"
