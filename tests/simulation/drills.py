@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -20,9 +21,10 @@ __all__ = ["drill", "mix_of"]
 
 HEAD = """# Planted bugs
 
-Written by `make drills ARGS=--write`. A checker that cannot fail proves nothing: each line takes one rule out
-of the machines or of what drives them and plays seeds until the simulation sees a promise broken. The same
-seed without the bug is played as well, and keeps every promise.
+Written by one run of `make drills ARGS=--write`. A checker that cannot fail proves nothing: each line takes one rule
+out of the machines or of what drives them and plays seeds until the simulation sees a promise broken. The same
+seed without the bug is played as well, and keeps every promise. Where a second rule keeps the harm away, the line names
+it behind a comma: both are taken out, and the seed keeps every promise without the second alone.
 """
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "drills.md"
 
@@ -38,16 +40,33 @@ def drill(mutant: Mutant) -> tuple[int, str] | None:
     for seed in range(mutant.seeds_max):
         mix = mix_of(mutant, seed)
         world = World(seed, mix)
+        if mutant.beside is not None:
+            mutant.beside(world)
         mutant.plant(world)
         try:
             world.play()
         except Violation as caught:
+            if not _harmless(mutant.beside, seed, mix):
+                continue
             try:
                 World(seed, mix).play()
             except Violation as broken:  # the same run without the bug keeps every promise
                 raise RuntimeError(f"{mutant.name}: seed {seed} breaks without the bug: {broken}") from broken
             return seed + 1, str(caught)
     return None
+
+
+def _harmless(beside: Callable[[World], None] | None, seed: int, mix: Mix) -> bool:
+    """Whether what is planted beside a bug keeps every promise of this seed by itself."""
+    if beside is None:
+        return True
+    world = World(seed, mix)
+    beside(world)
+    try:
+        world.play()
+    except Violation:
+        return False
+    return True
 
 
 def main() -> int:

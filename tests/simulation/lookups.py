@@ -43,13 +43,19 @@ class Lookups:
         path.learned_at = self.node.world.clock.now
         if not known:
             path.deliver(RouteRefused("Unavailable"))
-        elif row is None or row.lost or not leased:
+        elif row is None or row.lost or not self._lives(row, leased):
             self._create_anew(key)
         elif row.owner == self.node.run and not self._accounted(key):
             path.deliver(RouteRefused("DataLost"))
             self.check_lost(key)
         else:
             path.deliver(RouteLearned(Route(row.owner, row.object_generation, row.owner_generation)))
+
+    def _lives(self, row: RowFacts, leased: bool) -> bool:
+        """Whether the owner is taken for alive: by its lease, never by whether it can be reached (B6.6)."""
+        if self.node.world.suspects_unreachable and row.owner != self.node.run:
+            return leased and row.owner in self.node.links
+        return leased
 
     def _create_anew(self, key: bytes) -> None:
         """Whatever is lost comes back on demand, as a new incarnation of the whole unit (B6.6, B6.8)."""
@@ -65,7 +71,8 @@ class Lookups:
         self, key: bytes, unit: bytes, known: bool, row: RowFacts | None, leased: bool
     ) -> None:
         world = self.node.world
-        if not known or row is None or not (row.lost or not leased) or not self.node.admits():
+        dead = row is not None and (row.lost or not self._lives(row, leased))
+        if not known or row is None or not dead or not self.node.admits():
             self.creating.discard(unit)
             self.look_up(key)
             return

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sojourn.handoff.machine import Log
+from sojourn.handoff.machine import Event, Log
 from sojourn.handoff.path import (
     FailSubmitted,
     LookUpRoute,
+    PathTaken,
     SenderPath,
     SendMarker,
     SendOn,
+    StagingBegun,
 )
 
 from tests.simulation.driver import Driver
@@ -31,6 +33,12 @@ class PathDriver(Driver):
         super().__init__(node, key)
         self.machine = self.world.new_path()
         self.learned_at = self.world.clock.now
+
+    def deliver(self, event: Event) -> None:
+        """What this node's own handoffs say of the route is new as well: its age starts anew (B9.1)."""
+        if isinstance(event, PathTaken | StagingBegun):
+            self.learned_at = self.world.clock.now
+        super().deliver(event)
 
     def _send_on(self, effect: SendOn) -> None:
         for record in effect.records:

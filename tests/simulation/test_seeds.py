@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.mix import Mix, draw_mix
-from tests.simulation.mutants.planting import CALM
+from tests.simulation.mutants.order import LATE_NEWS
+from tests.simulation.mutants.planting import CALM, QUIET_STORE
 from tests.simulation.store import StoreFaults
 from tests.simulation.world import World
 
@@ -56,6 +57,18 @@ def test_a_small_job_queue_and_little_credit_only_slow_things_down() -> None:
     world.play()
     assert world.calm
     assert world.history.counts["request: timeout"] == 0
+
+
+@pytest.mark.parametrize("seed", [2, 32])
+def test_what_a_node_knows_by_its_own_handoffs_is_new(seed: int) -> None:
+    """A node owned the object for longer than a cache entry counts. The path it took when it let go was dropped
+    as too old with the next message, and what it then sent overtook what it had followed (B9.1, B9.4)."""
+    mix = mix_of_seed(seed)
+    plain: dict[str, Any] = {"members": 0, "touches": 0.0, "sessions": 0, "long_turns": 0.0, **CALM}
+    store = mix.store._replace(**QUIET_STORE)
+    world = World(seed, replace(mix, store=store, **plain, **LATE_NEWS))
+    world.play()
+    assert world.calm
 
 
 @pytest.mark.parametrize("seed", range(12))

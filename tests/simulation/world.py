@@ -69,6 +69,7 @@ class World:
     takes_note_of_markers = True
     ignores_admission = False
     takes_over_blindly = False
+    suspects_unreachable = False
     late_replies_count = False
     whole_backlog = False
     forgets_queued = False

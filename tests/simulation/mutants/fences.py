@@ -103,6 +103,30 @@ def _plant(world: World) -> None:
 # repeats, ended identities, rivals
 
 
+def _believe(world: World) -> None:
+    def bare(self: Any, state: Any, event: Any, now: float) -> None:
+        self._restore(state.hold, "failed", captured=True)
+
+    source(world, {(ss.TargetRestoring, ev.RelocationFailedReceived): bare})
+
+
+@mutant(
+    "an ended identity is started again by a repeat, and the source believes the failure it gets without a fence",
+    "B8.6",
+    60,
+    beside=_believe,
+    cuts=3.0,
+    restore_fails=0.3,
+    capture_s=0.005,
+)
+def _plant(world: World) -> None:
+    def answer_and_start(self: Any, state: ts.TargetRemoved, event: ev.RestoreRequested, now: float) -> None:
+        self._ended(state, event, now)
+        _start_again(self, state, event, now)
+
+    target(world, {(ts.TargetRemoved, ev.RestoreRequested): answer_and_start})
+
+
 @mutant(
     "an ended identity is started again by a repeat",
     "B8.6",
@@ -110,15 +134,15 @@ def _plant(world: World) -> None:
     cuts=3.0,
     restore_fails=0.3,
     capture_s=0.005,
-    survives="the row check and the fence after a repeat make the second attempt harmless; kept for peers that forget their fence",
+    survives="alone: a failure after a repeat makes the source write its fence, and the second attempt meets it",
 )
 def _plant(world: World) -> None:
-    def again(self: Any, state: Any, event: ev.RestoreRequested, now: float) -> None:
-        self.state = ts.Announced()
-        self._requested(self.state, event, now)
-        self._requests = 1
+    target(world, {(ts.TargetRemoved, ev.RestoreRequested): _start_again})
 
-    target(world, {(ts.TargetRemoved, ev.RestoreRequested): again})
+
+def _start_again(self: Any, state: ts.TargetRemoved, event: ev.RestoreRequested, now: float) -> None:
+    self.state = ts.Announced()
+    self._requested(self.state, event, now)
 
 
 @mutant("a target that replied with a failure restores and goes on", "R4.3.3", 60, restore_fails=0.3)
@@ -138,13 +162,10 @@ def _plant(world: World) -> None:
     cuts=3.0,
     restore_fails=0.3,
     corrupt=0.05,
-    survives="harmless as long as the target remembers ended identities, as ours does; kept for peers that forget them",
+    survives="alone: a target that remembers ended identities never commits after its failure",
 )
 def _plant(world: World) -> None:
-    def bare(self: Any, state: Any, event: Any, now: float) -> None:
-        self._restore(state.hold, "failed", captured=True)
-
-    source(world, {(ss.TargetRestoring, ev.RelocationFailedReceived): bare})
+    _believe(world)
 
 
 @mutant(

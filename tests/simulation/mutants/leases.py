@@ -8,7 +8,7 @@ from sojourn.handoff import effects as fx
 from sojourn.handoff import target_states as ts
 from sojourn.handoff.terms import FAILURE_DATA_LOST
 
-from tests.simulation.mutants.planting import carrier, mutant, nothing, target
+from tests.simulation.mutants.planting import CALM, QUIET_STORE, carrier, mutant, nothing, target
 from tests.simulation.source_driver import SourceDriver
 from tests.simulation.world import World
 
@@ -52,17 +52,34 @@ def _plant(world: World) -> None:
     world.writes_unadmitted = True
 
 
+def _suspect(world: World) -> None:
+    world.suspects_unreachable = True
+
+
+@mutant(
+    "an id is taken over without the condition that its owner's lease is missing, by a node that takes whom it cannot reach for dead",
+    "B6.6",
+    60,
+    QUIET_STORE,
+    beside=_suspect,
+    **{**CALM, "cuts": 2.0},
+    send_every_s=0.03,
+)
+def _plant(world: World) -> None:
+    world.takes_over_blindly = True
+
+
 @mutant(
     "an id is taken over without the condition that its owner's lease is missing",
     "B6.6",
-    150,
+    40,
     {"slow": 0.12, "delay_s": 0.01, "unavailable": 0.0, "lost_before": 0.0, "lost_after": 0.0},
     lease_cuts=2.0,
     nodes=3,
     keys=5,
     move_every_s=0.2,
     send_every_s=0.008,
-    survives="not reached: the run would have to put its lease again and read its rows while the other's write is on its way",
+    survives="alone: the lease is read right before the write, and would have to be put again while the write is on its way",
 )
 def _plant(world: World) -> None:
     world.takes_over_blindly = True

@@ -47,6 +47,9 @@ class Mutant:
     store: dict[str, float] = field(default_factory=dict)
     survives: str = ""
     """Why the simulation is expected to see no harm; empty = it must be caught."""
+    beside: Callable[[World], None] | None = None
+    """A second lock that is opened as well. A seed counts only if this alone keeps every promise in it, so
+    that the harm is the planted bug's."""
 
 
 MUTANTS: list[Mutant] = []
@@ -88,10 +91,11 @@ def mutant(
     seeds_max: int,
     store: dict[str, float] | None = None,
     survives: str = "",
+    beside: Callable[[World], None] | None = None,
     **mix: Any,
 ) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
     def register(plant: Callable[[World], None]) -> Callable[[World], None]:
-        MUTANTS.append(Mutant(name, rule, plant, seeds_max, mix, store or {}, survives))
+        MUTANTS.append(Mutant(name, rule, plant, seeds_max, mix, store or {}, survives, beside))
         return plant
 
     return register
