@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from sojourn import mesh
-from sojourn.errors import InvalidOperation, ProtocolError, SojournError, Unavailable
+from sojourn.errors import InvalidOperation, ProtocolError, SojournError
 from sojourn.frames import parse_record_header
 from sojourn.handoff import events
 from sojourn.handoff.source import SourcePlan
@@ -239,10 +239,7 @@ class Coordinator:
             await node.retention.room()
             await self.budget.wait_room(target.run)
             await self.following.own_marker_back(held)
-        link = node.links.get(target.run)
-        if link is None:
-            raise Unavailable(f"there is no connection to node {target.run}", applied="no")
-        return link
+        return node.links.for_move(target.run, node.options.max_frame_bytes)
 
     async def _make_driver(
         self, held: LocalObject, target: NodeDescriptor, deadline: float

@@ -87,12 +87,14 @@ class HandoffDriver(Generic[MachineT]):
             self._node.log("illegal_transition", "error", story=bug.message)
             self._broken(bug)
             return
-        for effect in steps:
-            self._steps[type(effect)](effect)
+        try:
+            for effect in steps:
+                self._steps[type(effect)](effect)
+        finally:
+            self._arm()  # whatever one of them met: without its timer a handoff would never end
         if machine.phase != phase and self._node.logger.isEnabledFor(logging.DEBUG):
             self._log(Log("relocation_phase", "debug", {"phase": str(machine.phase)}))
         self._stepped()
-        self._arm()
 
     def _broken(self, bug: IllegalTransition) -> None:
         """The machine met what its table does not list; it is given nothing that depends on this event."""

@@ -20,7 +20,7 @@ import ssl
 from typing import Any, Protocol
 
 from sojourn import mesh
-from sojourn.errors import NotConfigured
+from sojourn.errors import NotConfigured, Unavailable
 from sojourn.handshake import (
     BytesReceived,
     Connected,
@@ -43,6 +43,7 @@ from sojourn.ids import NodeRun
 from sojourn.workers.greeting import Greeting, GreetingSet
 from sojourn.workers.link import Link, LinkOptions, LinkReceiver
 from sojourn.workers.listener import Listener, is_loopback
+from sojourn.workers.records import too_large
 
 __all__ = ["Links", "MeshReceiver"]
 
@@ -163,6 +164,21 @@ class Links:
         """The usable link to `run`, if there is one."""
         link = self._links.get(run)
         return None if link is None or link.closing else link
+
+    def for_move(self, run: NodeRun, message_octets: int) -> Link:
+        """The link over which an object may move whose messages have up to `message_octets`.
+
+        Raises:
+            Unavailable: there is none.
+            InvalidOperation: the target reads less. Behind the boundary a relayed message could be refused, and
+                nothing could be taken back any more (R4.1.1, R4.4.2).
+        """
+        link = self.get(run)
+        if link is None:
+            raise Unavailable(f"there is no connection to node {run}", applied="no")
+        if link.peer_frame_octets_max < message_octets:
+            raise too_large("a message", message_octets, run, link.peer_frame_octets_max)
+        return link
 
     def all(self) -> list[Link]:
         """Every usable link."""

@@ -39,6 +39,8 @@ LOOK_PAUSE_S = 1.0
 TOLD_AT_ONCE = 1000
 """Requests in one `RequestsTaken`."""
 _FRAME_ROOM = 64
+_FETCHES_MAX = 16
+"""Stored replies that are read at the same time when their requester is back."""
 
 
 class MovedHere:
@@ -146,6 +148,7 @@ class MovedReplies:
         self._node = node
         self._kept: dict[_Key, _Kept] = {}
         self._look_at = 0.0
+        self._fetching = asyncio.Semaphore(_FETCHES_MAX)
         self.octets = 0
 
     def __len__(self) -> int:
@@ -327,7 +330,8 @@ class MovedReplies:
 
     async def _fetch(self, kept: _Kept) -> Event:
         try:
-            blob = await self._node.blobs.read(kept.reference)
+            async with self._fetching:
+                blob = await self._node.blobs.read(kept.reference)
             body = None if blob is None else reply_of_blob(blob)
         except SojournError:
             return rp.ReplyFetchFailed(gone=False)

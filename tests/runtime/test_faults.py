@@ -35,6 +35,21 @@ async def test_a_member_that_reads_less_gets_an_error_instead_of_the_frame() -> 
             assert await device.request(Device.add, 1) == 1
 
 
+async def test_no_move_to_a_node_that_could_not_read_every_relayed_message() -> None:
+    async with cluster(nodes=2, workers=1) as it:
+        device = await it.on_node("n0", lambda text: it.client.spot(Device, text), Device.history)
+        link = it.nodes["n0"].links.get(it.nodes["n1"].run)
+        assert link is not None
+        reads, link.peer_frame_octets_max = link.peer_frame_octets_max, 5000
+        result = await device.relocate("n1")
+        assert result.outcome == "failed"
+        assert "TargetUnavailable" in result.reason
+        assert "max_frame_bytes" in result.reason
+        assert await device.request(Device.add, 1) == 1
+        link.peer_frame_octets_max = reads
+        assert (await device.relocate("n1")).outcome == "moved"
+
+
 async def test_a_spot_that_cannot_be_made_says_why_every_time() -> None:
     async with cluster(nodes=1) as it:
         for _ in range(3):
