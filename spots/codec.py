@@ -150,14 +150,14 @@ class PayloadCodec:
         """
         shapes = None if kwargs else handler.argument_shapes(len(args))
         if shapes is not None:
-            for shape, value in zip(shapes, args, strict=True):
-                if not shape.conforms(value):
-                    break
-            else:
-                try:
+            try:
+                for shape, value in zip(shapes, args, strict=True):
+                    if not shape.conforms(value):
+                        break
+                else:
                     return MSGPACK, _encoder.encode(args)
-                except (UnicodeEncodeError, OverflowError):
-                    pass  # text that is no valid Unicode: pickle keeps it
+            except (UnicodeEncodeError, OverflowError, RecursionError):
+                pass  # text that is no valid Unicode, a value that holds itself: pickle keeps them
         self._check_pickle(f"the arguments of {handler.owner_name}.{handler.name}")
         try:
             return PICKLE, dump_pickle((args, kwargs))

@@ -160,6 +160,22 @@ def test_text_that_is_no_unicode() -> None:
     assert round_trip(loose, "\ud800")[1] == (("\ud800",), {})
 
 
+def test_a_value_that_holds_itself_arrives_so() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    content_type, (args, _) = round_trip(loose, circle)
+    assert content_type == PICKLE
+    assert args[0][0] is args[0]
+
+
+def test_a_value_that_is_nested_too_deep_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(sj.InvalidOperation, match="argument 'value' of type list cannot be sent"):
+        codec.encode_arguments(loose, (deep,), {})
+
+
 def test_keywords() -> None:
     keyword: Request[Any, Any, Any] = Typed.keyword
     assert round_trip(keyword, value=3) == (PICKLE, ((), {"value": 3}))
