@@ -66,13 +66,20 @@ _untyped = msgspec.msgpack.Decoder()
 
 def immutable(value: Any) -> bool:
     """True for a value that two objects may share: nothing reachable from it can change."""
+    try:
+        return _immutable(value)
+    except RecursionError:  # nested too deep to be sure
+        return False
+
+
+def _immutable(value: Any) -> bool:
     kind: type = type(value)
     if kind in _ATOMS:
         return True
     if kind is tuple or kind is frozenset:
-        return all(map(immutable, value))
+        return all(map(_immutable, value))
     names = _frozen_fields(kind)
-    return names is not None and all(immutable(getattr(value, name, None)) for name in names)
+    return names is not None and all(_immutable(getattr(value, name, None)) for name in names)
 
 
 @functools.lru_cache(maxsize=4096)

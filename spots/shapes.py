@@ -34,16 +34,24 @@ def _is_int(value: Any) -> bool:
 
 
 def plain(value: Any) -> bool:
-    """True for a value that MessagePack gives back equal and of the same type without any schema."""
+    """True for a value that MessagePack gives back equal and of the same type without any schema; False for one
+    that holds itself or is nested too deep."""
+    try:
+        return _plain(value)
+    except RecursionError:
+        return False
+
+
+def _plain(value: Any) -> bool:
     kind = type(value)
     if kind in _EXACT:
         return True
     if kind is int:
         return bool(_INT_MIN <= value <= _INT_MAX)
     if kind is list:
-        return all(map(plain, value))
+        return all(map(_plain, value))
     if kind is dict:
-        return all(type(key) is str for key in value) and all(map(plain, value.values()))
+        return all(type(key) is str for key in value) and all(map(_plain, value.values()))
     return False
 
 

@@ -166,6 +166,9 @@ def test_a_value_that_holds_itself_arrives_so() -> None:
     content_type, (args, _) = round_trip(loose, circle)
     assert content_type == PICKLE
     assert args[0][0] is args[0]
+    isolated = codec.isolate_value(circle, "a value")
+    assert isolated is not circle
+    assert isolated[0] is isolated
 
 
 def test_a_value_that_is_nested_too_deep_is_refused() -> None:
@@ -174,6 +177,8 @@ def test_a_value_that_is_nested_too_deep_is_refused() -> None:
         deep = [deep]
     with pytest.raises(sj.InvalidOperation, match="argument 'value' of type list cannot be sent"):
         codec.encode_arguments(loose, (deep,), {})
+    with pytest.raises(sj.InvalidOperation, match="a value, a list, cannot be sent"):
+        codec.isolate_value(deep, "a value")
 
 
 def test_keywords() -> None:
