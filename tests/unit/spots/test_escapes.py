@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -91,9 +92,13 @@ class Own(Fragile):
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    world = World(app)
-    yield world
-    await world.close()
+    logging.disable()  # what pytest captures of these texts, pytest-xdist could not send
+    try:
+        world = World(app)
+        yield world
+        await world.close()
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("kind", KINDS)
