@@ -310,6 +310,7 @@ class SenderPaths:
         if header is None:  # nobody waits for it
             self._handle(entry, machine.RouteRefused(_cut_off(entry.key)))
             return
+        before = entry.route
         try:
             route = await self._exits.resolve(entry.key, header)
             if route.run != self._exits.run:
@@ -321,6 +322,10 @@ class SenderPaths:
                 return
             self._handle(entry, machine.RouteRefused(error))
             return
+        if (
+            entry.route is before
+        ):  # the row counts, also one of a store that forgot: a later route was not heard of
+            entry.route = None
         self._learn(entry, route)
 
     def _learn(self, entry: PathEntry, route: Route) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from sojourn.errors import SojournError
@@ -61,20 +62,16 @@ async def test_the_target_s_worker_dies_with_a_part_of_the_payload(it: FaultStan
     await it.moves_again(moving.item, ALL)
 
 
-async def test_the_assembled_checksum_differs(it: FaultStand) -> None:
-    """Explicit failure, source restores, no retry."""
-    it.network.way(it.a.rid, it.b.rid).change = corrupted
-    moving, trap = await it.held_up(CHUNK)
-    trap.release()
-    assert await moving.ended() == "failed RelocationFailed"
-    assert await moving.answers() == [2, 3]
-    assert await it.owner(moving.item) == it.a.rid
-    await it.moves_again(moving.item, ALL)
-
-
-async def test_the_same_identity_with_another_checksum(it: FaultStand) -> None:
-    """Explicit conflict: the attempt ends, the source restores."""
-    it.network.way(it.a.rid, it.b.rid).change = contradicted
+@pytest.mark.parametrize(
+    "change",
+    [corrupted, contradicted],
+    ids=["the checksum differs", "the same identity with another checksum"],
+)
+async def test_the_payload_is_not_what_was_announced(
+    it: FaultStand, change: Callable[[bytes], bytes]
+) -> None:
+    """An explicit failure, or conflict: the attempt ends, the source restores, nothing is tried again."""
+    it.network.way(it.a.rid, it.b.rid).change = change
     moving, trap = await it.held_up(CHUNK)
     trap.release()
     assert await moving.ended() == "failed RelocationFailed"

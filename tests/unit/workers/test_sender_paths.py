@@ -124,6 +124,18 @@ async def test_a_cached_route_serves_until_it_is_old(node: Sender) -> None:
     assert node.went == [(THERE, 2), (THERE, 3)]
 
 
+async def test_an_old_route_gives_way_to_what_a_store_that_forgot_says(node: Sender) -> None:
+    """Its counter began anew: the object made since has a lower generation than the cached route (B9.1)."""
+    node.routes[KEY] = node.route(THERE, 1002)
+    node.submit(1)
+    await node.settle()
+    node.timers.now += 15.1
+    node.routes[KEY] = node.route(THERE, 1)
+    node.submit(2)
+    await node.settle()
+    assert [parse_record_header(body).object_generation for _, body in node.sent] == [1002, 1]
+
+
 async def test_a_path_nobody_uses_is_forgotten(node: Sender) -> None:
     await node.on_path()
     node.timers.advance(15 + 30 - 1)
