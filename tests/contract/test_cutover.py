@@ -111,9 +111,8 @@ async def test_ct_33_what_is_not_promised_shows_in_the_log(stand: Stand, peer: P
     peer.submit(stand.b, key, "note", "direct, newer", request=False)
     assert (await stand.event("cutover_timeout", move.name)).level == "WARNING"
     await move.committed()
-    assert await peer.ask(stand.b, key, "history") == [
-        "direct, newer"
-    ]  # dispatch is open: the relay comes late
+    # Dispatch is open when the newer one has run: the relay comes late.
+    assert await peer.ask(stand.b, key, "history") == ["direct, newer"]
     move.relay(peer.saved(key, "note", "relayed, older"))
     move.cutover()
     assert (await stand.event("late_cutover", move.name)).level == "WARNING"
