@@ -450,7 +450,7 @@ class SourceDriver(HandoffDriver[SourceHandoff]):
                 raise self._authority_error()
         except SojournError as error:
             self._not_restored(records, error)
-            await node.mark_lost(list(self._unit))
+            await node.losses.mark_lost(list(self._unit))
             return events.DispatchRestoreFailed(error)
         node.count_object(worker, len(self._unit))
         self._worker = worker

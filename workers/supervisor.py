@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,6 @@ from sojourn.control import (
     CallNodeResult,
     Control,
     DropObject,
-    ErrorBody,
     FirstHandled,
     ForgetRequest,
     Grant,
@@ -27,33 +26,31 @@ from sojourn.control import (
     RegistryEntry,
     Welcome,
     WorkerReady,
-    encode_error,
 )
-from sojourn.errors import DataLost, SojournError, Unavailable, error_from_fields
+from sojourn.errors import SojournError, error_from_fields
 from sojourn.frames import RecordHeader, ReplyHeader
 from sojourn.handshake_octets import PeerRole
-from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
+from sojourn.ids import NodeRun, ObjectKind, describe_key
 from sojourn.rows import AuthorityRow, HostState, NodeDescriptor, RowState, TypeSupport
 from sojourn.wire import ReplyRelay, ReplyRelayAck, decode_command
 from sojourn.workers.bindings import Bindings
-from sojourn.workers.cold import ColdRecords, is_first
+from sojourn.workers.cold import ColdRecords
 from sojourn.workers.coordinator import Coordinator
 from sojourn.workers.creation import Creation
 from sojourn.workers.debt import Debt, Retention
 from sojourn.workers.host_move import HostMove
-from sojourn.workers.lanes import RunningRequest, WorkerLane, request_error
+from sojourn.workers.lanes import RunningRequest, WorkerLane
 from sojourn.workers.lease_keeper import boot_ns
 from sojourn.workers.link import Link
+from sojourn.workers.losses import Losses
 from sojourn.workers.member import Member
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.operations import Operations
 from sojourn.workers.pool import PoolEvents, WorkerPool
-from sojourn.workers.records import record_origin
 from sojourn.workers.replies import MovedReplies
 from sojourn.workers.sessions import Sessions
 from sojourn.workers.stream import Piece
 from sojourn.workers.supervisor_config import SupervisorConfig
-from sojourn.workers.unit_rows import UnitRows
 from sojourn.workers.worker_credit import WorkerCreditor
 from sojourn.workers.worker_run import WorkerPlan
 
@@ -61,10 +58,6 @@ __all__ = ["Supervisor"]
 
 _COMMAND_AT = 3
 """Where the command id stands in a contract frame."""
-
-
-LOSE_ATTEMPTS = 3
-"""How often a unit is marked lost again after another write to one of its rows; the sweep comes later anyway."""
 
 
 class Supervisor(Member):
@@ -81,6 +74,7 @@ class Supervisor(Member):
         self.creditors = [WorkerCreditor(self, worker) for worker in range(self.workers)]
         self.retention = Retention(self.options.max_retained_bytes)
         self.creation = Creation(self)
+        self.losses = Losses(self)
         self.sessions = Sessions(self)
         self.bindings = Bindings(self)
         self.coordinator = Coordinator(self)
@@ -112,7 +106,7 @@ class Supervisor(Member):
             control=self._on_worker_control,
             bulk=lambda worker, handoff, last, chunk: self.coordinator.bulk_arrived(handoff, last, chunk),
             ready=self._on_worker_ready,
-            lost=self._on_worker_lost,
+            lost=self.losses.worker_lost,
         )
         self.pool = WorkerPool(plan, self.workers, told)
         try:
@@ -290,104 +284,6 @@ class Supervisor(Member):
         if row.object_generation == held.object_generation:
             await self.directory.remove(held.key, found.version)
 
-    def _on_worker_lost(self, worker: int, reason: str) -> None:
-        """A worker process ended: end its requests, say which objects are lost, serve on (B6.6)."""
-        lane = self.lanes.get(worker)
-        if lane is None:
-            return
-        self.senders.forget_requests(worker)
-        self.object_counts.pop(worker, None)
-        self.creditors[worker].end()
-        self.creditors[worker] = WorkerCreditor(self, worker)
-        lost = [held for held in self.router.objects.values() if held.worker == worker]
-        waiting, running = lane.close()
-        gone = [held for held in lost if held.place is Place.ACTIVE]
-        for held in gone:
-            del self.router.objects[held.key]
-            self.coordinator.running_object_lost(held)
-        if self.state in (HostState.STOPPED, HostState.DRAINING):
-            return
-        self.log(
-            "worker_lost",
-            "error",
-            worker=worker,
-            reason=reason,
-            objects=[describe_key(held.key) for held in gone[:100]],
-            objects_lost=len(gone),
-        )
-        self.count("objects_lost", len(gone))
-        moving = [held for held in lost if held.place in (Place.SOURCE, Place.TARGET)]
-        ended = [held for held in moving if self.coordinator.worker_lost(held)]
-        lost_objects = {held.key: held for held in lost}
-        captured = {held.key for held in moving} - {held.key for held in ended}
-        for run, route, request in running:
-            if request.key in captured:
-                continue  # it is in the payload, and is answered where that is restored (B6.6)
-            error = Unavailable(
-                f"the worker process that held {describe_key(request.key)} ended: {reason}",
-                object_id=describe_key(request.key),
-                applied="unknown",
-            )
-            self._end_request(lost_objects.get(request.key), run, route, request, error)
-        self._end_waiting(waiting, lost_objects, reason)
-        gone += ended
-        if gone:
-            self.start(self.mark_lost(gone))
-
-    def _end_waiting(
-        self,
-        waiting: Iterable[tuple[bytes, RecordHeader | None, Debt | None]],
-        lost: Mapping[ObjectKey, LocalObject],
-        reason: str,
-    ) -> None:
-        """End what waited for a worker that ended and never reached it."""
-        for body, header, debt in waiting:
-            if header is None:
-                continue
-            if debt is not None:
-                debt.settle()
-            if is_first(header):
-                continue  # it runs when the object is made again (B7.1)
-            request, error = RunningRequest.of(header), _lost_before(header.key, reason)
-            if header.reply_route and request.moved:
-                origin = record_origin(body, header.record_at)
-                self._end_request(lost.get(header.key), origin, header.reply_route, request, error)
-            else:
-                self.fail_record(body, header, error)
-
-    def _end_request(
-        self, held: LocalObject | None, run: NodeRun, route: int, request: RunningRequest, error: SojournError
-    ) -> None:
-        """End a request that a worker had taken; one that moved here ends as its reply would (B7.1)."""
-        body = request_error(run, route, request, encode_error(ErrorBody.of(error)))
-        if request.moved and run != self.run:
-            self.replies.ended(held, request, frames.parse_reply_header(body), body)
-        else:
-            self.router.reply(body)
-
-    async def mark_lost(self, gone: list[LocalObject]) -> None:
-        """Write state `lost` into the rows of objects that ended with their worker, those of a Spot and of the
-        members that shared its turn in one write (B6.6, B6.8)."""
-        for held in gone:
-            if held.lead is not None and held.lead in gone:
-                continue
-            try:
-                for _ in range(LOSE_ATTEMPTS):
-                    if await self._lose(held):
-                        break
-            except SojournError as error:
-                self.log("lost_not_marked", "warning", object_id=describe_key(held.key), error=str(error))
-
-    async def _lose(self, held: LocalObject) -> bool:
-        rows = UnitRows(self.directory, held.key, self.shares_turn)
-        await rows.read()
-        unit = [found for found in rows.present() if found.row.owner == self.owner]
-        # A message may have made the object anew meanwhile: that incarnation is not lost.
-        own = unit[0].row if unit else None
-        if own is None or own.key != held.key or own.object_generation != held.object_generation:
-            return True
-        return await self.directory.lose(*unit)
-
     # objects ------------------------------------------------------------------------------------
 
     def shares_turn(self, row: AuthorityRow) -> bool:
@@ -541,14 +437,6 @@ class Supervisor(Member):
     def admission_open(self) -> bool:
         """Whether this run's lease allows a move now (B6.4)."""
         return boot_ns() < self.keeper.clock.admission_deadline_ms * 1_000_000
-
-
-def _lost_before(key: ObjectKey, reason: str) -> DataLost:
-    return DataLost(
-        f"{describe_key(key)} was lost before it could handle the message: its worker process ended ({reason})",
-        object_id=describe_key(key),
-        applied="no",
-    )
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:

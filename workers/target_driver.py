@@ -341,7 +341,7 @@ class TargetDriver(TargetRestoring):
         self._ask(self._marked_lost(error))
 
     async def _marked_lost(self, error: SojournError) -> Event:
-        await self._node.mark_lost(self._unit)
+        await self._node.losses.mark_lost(self._unit)
         return events.DispatchOpenFailed(error)
 
     async def _opened(self, answer: Awaitable[Any]) -> Event:

@@ -29,12 +29,12 @@ async def test_an_incarnation_made_after_a_loss_is_not_marked_lost() -> None:
         assert held is not None
         former = LocalObject(device.key, held.kind, held.stable_type, Place.ACTIVE)
         former.object_generation = held.object_generation - 1
-        await node.mark_lost([former])
+        await node.losses.mark_lost([former])
         await node._object_gone(former, "a late notice")
         found = await node.directory.read(device.key)
         assert found is not None
         assert found.row.state is RowState.LIVE
-        await node.mark_lost([held])
+        await node.losses.mark_lost([held])
         found = await node.directory.read(device.key)
         assert found is not None
         assert found.row.state is RowState.LOST
