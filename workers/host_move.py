@@ -7,9 +7,11 @@ One unit's move is the coordinator's business; where a unit goes is the placemen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
+from sojourn.control import RegistryEntry
 from sojourn.errors import InvalidOperation, SojournError
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.rows import HostState
@@ -33,6 +35,10 @@ BLOCKED_REASONS = (
 
 _STOPS = ("TargetUnavailable", "StoreUnavailable", "ShutdownRequested", "DeadlineExceeded")
 """What stops later batches (B10.3)."""
+
+_SHELLS, _ACTORS, _SPOTS = range(3)
+"""The batches, in their order: PerActor shells; Actors, members of PerActor Spots among them; SpotWide and Instance
+units (B10.3)."""
 
 LANDING_PAUSE_S = 0.01
 """How often an emptying node looks whether what was on its way here has arrived."""
@@ -95,10 +101,13 @@ class HostMove:
         objects: dict[ObjectKey, LocalObject],
         move: MoveUnit,
         set_state: Callable[[HostState], None],
+        registry: Mapping[str, RegistryEntry],
     ) -> None:
+        """`registry`: the registered types, which say whether a User Spot shares its turn with its members."""
         self._objects = objects
         self._move = move
         self._set_state = set_state
+        self._registry = registry
         self._running: asyncio.Task[HostRelocation] | None = None
         self._what: tuple[str, int] | None = None
         self.shutting_down = False
@@ -119,9 +128,17 @@ class HostMove:
         return await asyncio.shield(self._running)
 
     def units(self) -> list[LocalObject]:
-        """Everything here that a host move has to move: Actors first, then Instance Spots (B10.3)."""
+        """Everything here that a host move has to move, in the order of its batches (B10.3)."""
         held = [unit for unit in self._objects.values() if unit.lead is None and self._is_here(unit)]
-        return sorted(held, key=lambda unit: unit.kind == ObjectKind.INSTANCE_SPOT)
+        return sorted(held, key=self._rank)
+
+    def _rank(self, unit: LocalObject) -> int:
+        """Which batch a unit is of; a guest of a SpotWide Spot is no unit."""
+        if unit.kind == ObjectKind.ACTOR:
+            return _ACTORS
+        entry = self._registry.get(unit.stable_type)
+        shell = unit.kind == ObjectKind.USER_SPOT and entry is not None and not entry.shares_turn
+        return _SHELLS if shell else _SPOTS
 
     def _is_here(self, unit: LocalObject) -> bool:
         """Not moved away: neither by this operation nor, meanwhile, by a move of its own."""
@@ -178,8 +195,7 @@ class HostMove:
 
     def _next_batch(self, stays: Iterable[ObjectKey]) -> list[LocalObject]:
         left = [unit for unit in self.units() if unit.key not in stays]
-        actors = [unit for unit in left if unit.kind == ObjectKind.ACTOR]
-        return actors or left
+        return list(takewhile(lambda unit: self._rank(unit) == self._rank(left[0]), left))
 
     async def _move_batch(
         self,

@@ -119,7 +119,9 @@ class Supervisor(Member):
         application = starting.result()
         self.registry = {entry.stable_type: entry for entry in application.registry}
         self.application, self.application_version = application.name, application.version
-        self.host_move = HostMove(self.router.objects, self.coordinator.move_unit, self._set_state)
+        self.host_move = HostMove(
+            self.router.objects, self.coordinator.move_unit, self._set_state, self.registry
+        )
         self.calls.operations = self.operations.table
         self.pool.welcome(self._welcome)
         await self.creation.entry_spot.create()

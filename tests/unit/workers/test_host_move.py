@@ -6,14 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from sojourn.control import RegistryEntry
 from sojourn.errors import InvalidOperation
-from sojourn.ids import NodeRun, ObjectKey, ObjectKind
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.rows import HostState
 from sojourn.workers.host_move import HostMove, MoveResult, check_mode
 from sojourn.workers.objects import LocalObject, Place
 
 ELSEWHERE = NodeRun(b"node-1", 7)
 MOVED = MoveResult("moved", interruption_ns=1_000)
+REGISTRY = {
+    "Hall": RegistryEntry("Hall", ObjectKind.USER_SPOT, "preserve", 1, shares_turn=True),
+    "Arena": RegistryEntry("Arena", ObjectKind.USER_SPOT, "recreate", 1),
+}
 
 
 def make_objects(*keys: bytes) -> dict[ObjectKey, LocalObject]:
@@ -35,7 +40,7 @@ class Node:
         self.asked: list[bytes] = []
         self.states: list[HostState] = []
         self._move = move
-        self.host_move = HostMove(objects, self._move_unit, self.states.append)
+        self.host_move = HostMove(objects, self._move_unit, self.states.append, REGISTRY)
 
     async def _move_unit(self, unit: LocalObject, version: int, deadline: float) -> MoveResult:
         self.asked.append(unit.key)
@@ -55,6 +60,67 @@ async def test_everything_leaves_actors_first() -> None:
     assert result.interruptions_ns == [1_000] * 4
     assert {*node.asked[:2]} == {b"a1", b"a2"}
     assert node.states == [HostState.RELOCATING, HostState.RELOCATED]
+
+
+def make_guests() -> dict[ObjectKey, LocalObject]:
+    """Of every kind of unit two, in an order in which none of them may move."""
+    objects = make_objects(b"s-inst-1", b"a-entry-1", b"s-inst-2", b"a-entry-2", b"a-member-1", b"a-member-2")
+    spots = {b"s-hall-1": "Hall", b"s-arena-1": "Arena", b"s-hall-2": "Hall", b"s-arena-2": "Arena"}
+    for key, stable_type in spots.items():
+        objects[key] = LocalObject(key, ObjectKind.USER_SPOT, stable_type, Place.ACTIVE)
+    guest = objects[b"a-guest"] = LocalObject(b"a-guest", ObjectKind.ACTOR, "T", Place.ACTIVE)
+    guest.lead = objects[b"s-hall-1"]
+    return objects
+
+
+SHELLS = {b"s-arena-1", b"s-arena-2"}
+ACTORS = {b"a-entry-1", b"a-entry-2", b"a-member-1", b"a-member-2"}
+SPOTS = {b"s-hall-1", b"s-hall-2", b"s-inst-1", b"s-inst-2"}
+"""The batches of B10.3; a guest of a hall moves with it."""
+
+
+async def test_shells_of_per_actor_spots_go_first_and_what_holds_others_last() -> None:
+    """Each batch begins when the one before it has ended (B10.3)."""
+    under_way: set[bytes] = set()
+    together: set[frozenset[bytes]] = set()
+
+    async def move(unit: LocalObject) -> MoveResult:
+        under_way.add(unit.key)
+        together.add(frozenset(under_way))
+        result = await leave(unit)
+        under_way.discard(unit.key)
+        return result
+
+    node = Node(make_guests(), move)
+    result = await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0)
+    assert (result.outcome, result.moved) == ("Relocated", 10)
+    assert [{*node.asked[:2]}, {*node.asked[2:6]}, {*node.asked[6:]}] == [SHELLS, ACTORS, SPOTS]
+    assert {frozenset(batch) for batch in (SHELLS, ACTORS, SPOTS)} <= together, (
+        "units of a batch side by side"
+    )
+    assert all(any(units <= batch for batch in (SHELLS, ACTORS, SPOTS)) for units in together)
+
+
+@pytest.mark.parametrize("bad", [b"s-arena-1", b"a-member-2", b"s-hall-2"])
+async def test_a_bad_unit_stops_neither_its_batch_nor_later_ones(bad: bytes) -> None:
+    async def move(unit: LocalObject) -> MoveResult:
+        return MoveResult("failed", "RelocationFailed", "bad") if unit.key == bad else await leave(unit)
+
+    node = Node(make_guests(), move)
+    result = await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0)
+    assert (result.outcome, result.reason, result.moved) == ("Blocked", "RelocationFailed", 9)
+    assert {*node.asked} == SHELLS | ACTORS | SPOTS
+    assert [unit.object for unit in result.stayed] == [describe_key(bad)]
+
+
+async def test_a_deadline_that_passes_over_the_shells_stops_the_later_batches() -> None:
+    async def move(unit: LocalObject) -> MoveResult:
+        return MoveResult("failed", "DeadlineExceeded", "too late")
+
+    node = Node(make_guests(), move)
+    result = await node.host_move.relocate(HostState.SERVING, "PlannedMaintenance", 1, 30.0)
+    assert {*node.asked} <= SHELLS
+    assert (result.reason, len(result.stayed)) == ("DeadlineExceeded", 10)
 
 
 async def test_what_moved_away_by_itself_does_not_stay() -> None:
