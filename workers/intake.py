@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sojourn.errors import SojournError
 from sojourn.handoff import events
 from sojourn.handoff.rivals import holds_object, judge_rivals
-from sojourn.handoff.terms import FAILURE_REQUEST, stale_failure
+from sojourn.handoff.terms import FAILURE_REQUEST, RowFacts, stale_failure
 from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.wire import RelocationPrepare
 from sojourn.workers.handoff_wire import manifest_of
@@ -112,3 +112,40 @@ class Intake:
             newcomer.begin(link, event, length)
         else:
             newcomer.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id), length)
+
+    async def members_free(self, unit: TargetDriver, row: RowFacts) -> bool:
+        """Whether a unit whose own row stands may stage its members: attempts that have one of them here and give way
+        to it end now, and it takes their place (B8.16). False: one of them lives, so the unit does not.
+
+        Each attempt is judged by its own row; those of the members were read with the unit's. Nothing comes between
+        the last look and what the unit's machine does with the answer.
+
+        Raises:
+            StoreUnavailable: the row of a rival cannot be read.
+        """
+        known = {each.key: RowFacts(each.version, each.owner, 0, 0) for each in row.others}
+        while True:
+            rivals = self._rivals_of_members(unit, row)
+            unread = [each.plan.key for each in rivals if each.plan.key not in known]
+            if not unread:
+                break
+            for key, found in (await self._node.directory.read_many(unread)).items():
+                facts = row_facts(found)
+                known[key] = facts or RowFacts("", unit.plan.target, 0, 0)
+        judged = [
+            judge_rivals(known[each.plan.key], each.machine, unit.plan.identity, row) for each in rivals
+        ]
+        if not all(verdict.newcomer_lives for verdict in judged):
+            return False
+        for rival in rivals:
+            rival.heir = unit
+            rival.handle(events.RivalPreferred())
+        return True
+
+    def _rivals_of_members(self, unit: TargetDriver, row: RowFacts) -> list[TargetDriver]:
+        rivals: list[TargetDriver] = []
+        for each in row.others:
+            rival = self._rival(each.key, unit) if each.moves else None
+            if rival is not None and rival not in rivals:
+                rivals.append(rival)
+        return rivals

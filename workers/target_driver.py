@@ -128,12 +128,16 @@ class TargetDriver(TargetRestoring):
             self.handle(events.DirectArrived(body))
 
     def marker_arrived(self, body: bytes, header: RecordHeader) -> None:
-        """Answer a marker; before the row was read nobody here knows the owner generation the answer names."""
-        if self._rows.first is None:
+        """Answer a marker; before the rows were read nobody here knows the owner generation the answer names."""
+        if self._rows.first is None or self._find(header.key) is None:
             self._early_markers.append(body)
             return
         origin = record_origin(body, header.record_at)
         self._node.answer_marker(origin, marker_number(body), self._participant(header.key))
+
+    def will_stage(self, key: ObjectKey) -> bool:
+        """Whether the object is in the unit, as far as the rows have told by now."""
+        return key == self.plan.key or key in self._rows.others
 
     def _find(self, key: ObjectKey) -> LocalObject | None:
         """The staged object of this key."""
@@ -204,6 +208,12 @@ class TargetDriver(TargetRestoring):
             self._learn(member, found.row)
             self._unit.append(member)
             self._stage(member)
+        self._take_early_markers()
+
+    def _take_early_markers(self) -> None:
+        markers, self._early_markers = self._early_markers, []
+        for body in markers:
+            self.marker_arrived(body, parse_record_header(body))
 
     def _stage(self, held: LocalObject) -> None:
         node = self._node
@@ -239,10 +249,16 @@ class TargetDriver(TargetRestoring):
             return events.RowReadFailed()
         if first is None and found is not None:
             self._learn(self.held, found.row)
-            markers, self._early_markers = self._early_markers, []
-            for body in markers:
-                self.marker_arrived(body, parse_record_header(body))
-        return events.RowRead(self._rows.facts_of(found))
+            self._take_early_markers()
+        facts = self._rows.facts_of(found)
+        if not self._row_told and facts is not None and facts.movable(self.plan.identity.expected_version):
+            try:
+                if not await self._node.coordinator.intake.members_free(self, facts):
+                    return events.RivalKept()
+            except SojournError:
+                return events.RowReadFailed()
+        self._row_told = True
+        return events.RowRead(facts)
 
     def _learn(self, held: LocalObject, row: AuthorityRow) -> None:
         """What the row tells about an object that is staged here."""
@@ -391,15 +407,16 @@ class TargetDriver(TargetRestoring):
         node, held = self._node, self.held
         markers, self._early_markers = self._early_markers, []
         if disposal is DirectDisposal.HAND_OVER and self.heir is not None:
-            kept = self.heir.plan.key  # what else its unit has, the heir stages when its rows have named it
-            self._unstage([each for each in self._unit if each.key != kept])
-            for body in direct:
-                if kept in (held.key, parse_record_header(body).key):
-                    self.heir.handle(events.DirectArrived(body))
-                else:
+            self._unstage([each for each in self._unit if not self.heir.will_stage(each.key)])
+            whole = self.heir.will_stage(held.key)
+            for body in (*direct, *markers):
+                header = parse_record_header(body)
+                if not whole and not self.heir.will_stage(header.key):
                     node.coordinator.following.send_followed(held, body, self.plan.identity.source)
-            for body in markers:
-                self.heir.marker_arrived(body, parse_record_header(body))
+                elif header.flags & FLAG_MARKER:
+                    self.heir.marker_arrived(body, header)
+                else:
+                    self.heir.handle(events.DirectArrived(body))
             return
         if disposal is DirectDisposal.FOLLOW_TO_SOURCE:
             for body in (*direct, *markers):

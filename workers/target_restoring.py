@@ -48,6 +48,8 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         self._length = 0
         self._rows = UnitRows(node.directory, held.key, node.shares_turn)
         self._out: BulkOut | None = None
+        self._row_told = False
+        """The machine knows the rows, and nobody else stages the unit here: it may come into a worker."""
         self._requests: list[SavedRequest] = []
         """What the restored queue holds, for the replies (B7.1)."""
         self._counted = False
@@ -71,7 +73,7 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         self._assembly.store(effect.offset, chunk)
         if self._out is not None:
             self._out.put(chunk)
-        elif self._rows.first is not None:
+        elif self._row_told:
             self._start_restoring()
 
     def _start_restoring(self) -> None:

@@ -58,6 +58,7 @@ __all__ = [
     "RestoreFailed",
     "RestoreRefused",
     "RestoreRequested",
+    "RivalKept",
     "RivalPreferred",
     "RowRead",
     "RowReadFailed",
@@ -260,6 +261,11 @@ class RestoreRefused(Event, frozen=True):
 
 class RivalPreferred(Event, frozen=True):
     """Another identity for the same object took this one's place (B8.16, see `sojourn.handoff.rivals`)."""
+
+
+class RivalKept(Event, frozen=True):
+    """Answer to `ReadRow` in place of `RowRead`: a member of this unit is staged here by another identity, and that
+    one lives (B8.16, see `sojourn.handoff.rivals`)."""
 
 
 class WithdrawnReceived(Event, frozen=True):

@@ -2,7 +2,8 @@
 
 Owns that one judgement. It is the one of a join too: what a target holds for a Join from its Restore request to
 relay-ready is such an attempt, and of two for one temporary queue one ends (R11.2). The driver reads the row when a Restore request of a second identity arrives, asks
-here, and then delivers `RivalPreferred` to the older machine or `RestoreRefused` to the newcomer's, or both.
+here, and then delivers `RivalPreferred` to the older machine or `RestoreRefused` to the newcomer's, or both. The
+rivals of its members a unit meets when its row has told who they are; what ends it then is `RivalKept`.
 Nobody is chosen by arrival order or recency alone (R3.4).
 """
 
@@ -37,9 +38,10 @@ def judge_rivals(
 ) -> RivalVerdict:
     """The identity whose expected version stands in the row lives (B8.16).
 
-    `newcomer_row` is given where the newcomer's own row is another one: it is for an Actor that the older attempt
-    stages as a member of its Spot, so that both want one temporary queue. Where both name it the newcomer lives, unless the older sent relay-ready. An older attempt that has
-    issued its CAS is ended only when the newcomer's version stands: otherwise its own re-read decides.
+    `row` is the older attempt's own. `newcomer_row` is given where the newcomer's own row is another one: one of the
+    two is for an Actor, the other for the Spot it is a member of, so that both want one temporary queue. Where both
+    name it the newcomer lives, unless the older sent relay-ready. An older attempt that has issued its CAS is ended
+    only when the newcomer's version stands: otherwise its own re-read decides.
     """
     version = None if row is None else row.version
     older_named = version is not None and version == older.plan.identity.expected_version

@@ -30,6 +30,7 @@ from sojourn.handoff.events import (
     RestoreFailed,
     RestoreRefused,
     RestoreRequested,
+    RivalKept,
     RivalPreferred,
     RowRead,
     RowReadFailed,
@@ -151,10 +152,7 @@ class TargetStaging(TargetBase):
         row = event.row
         if row is None or row.lost or row.version != self.plan.identity.expected_version:
             self._fail(state, stale_failure(self.plan.key), "the row has another version (B6.5)")
-        elif not all(
-            each.version and not each.lost and (each.owner == row.owner or not each.moves)
-            for each in row.others
-        ):
+        elif not row.whole:
             self._fail(state, stale_failure(self.plan.key), "a participant is not the source's (R4.5.1)")
         else:
             state.row = row
@@ -162,6 +160,11 @@ class TargetStaging(TargetBase):
             if members:  # before the factory runs (R4.3.1)
                 self._do(StageParticipants(members))
             self._restore_when_both(state)
+
+    @on(RivalKept, Assembling, to=(TargetRemoved,))
+    def _rival_kept(self, state: Assembling, event: RivalKept, now: float) -> None:
+        """Two identities for one object never live: here it is the unit that ends (B8.16)."""
+        self._fail(state, stale_failure(self.plan.key), "another attempt holds one of its members here")
 
     @on(RowReadFailed, Assembling)
     def _row_unread(self, state: Assembling, event: RowReadFailed, now: float) -> None:

@@ -170,6 +170,18 @@ class RowFacts(NamedTuple):
     """The rows of the other participants that this row lists, in the order of their authority keys (R4.2.2), and
     those of the Spots that a join changes."""
 
+    def movable(self, expected_version: str) -> bool:
+        """Whether a move that began with this version of the row may go on (B6.5)."""
+        return self.version == expected_version and not self.lost and self.whole
+
+    @property
+    def whole(self) -> bool:
+        """Whether every other participant can move with it: there, not lost, and of the same owner (R4.5.1)."""
+        return all(
+            each.version and not each.lost and (each.owner == self.owner or not each.moves)
+            for each in self.others
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class HandoffOptions:

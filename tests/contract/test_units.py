@@ -216,6 +216,63 @@ async def test_a_unit_that_ends_while_it_is_sealed_leaves_no_request_open(stand:
     assert {each.row.state for each in (await party.rows()).values()} == {RowState.LOST}
 
 
+async def test_a_unit_takes_the_place_of_a_member_that_was_staged_alone(stand: Stand, peer: Peer) -> None:
+    """B8.16: one temporary queue, two rows, and both stand: what came for the member goes on with the unit."""
+    party = await Party(peer, "Hall").made()
+    alone = await source(peer, stand.a, await party.handed(party.ann, 1))
+    alone.prepare()
+    waiting = peer.submit(stand.a, party.ann, "add", party.book, "direct")
+    await peer.settle(stand.a)
+    unit = await source(peer, stand.a, await party.handed(party.spot, 3))
+    unit.offer()
+    refused = await alone.replied()
+    assert isinstance(refused, RelocationFailed)
+    assert int(refused.failure_code) == 21
+    await unit.ready()
+    later = peer.submit(stand.a, party.ann, "add", party.book, "later")
+    await unit.give(party.message(party.bob, "relayed"))
+    assert [(await peer.answer(each)).value for each in (waiting, later)] == [1, 2]
+    assert stand.ran(party.book) == ["bob relayed", "ann direct", "ann later"]
+    assert await owners(party) == {(stand.a.rid.encode(), 2)}
+
+
+async def test_a_unit_gives_way_to_a_member_that_sent_relay_ready(stand: Stand, peer: Peer) -> None:
+    """B8.16: its source may be past the boundary. The unit ends with an explicit failure and stages nobody."""
+    party = await Party(peer, "Hall").made()
+    alone = await source(peer, stand.a, await party.handed(party.ann, 1))
+    await alone.ready()
+    unit = await source(peer, stand.a, await party.handed(party.spot, 3))
+    unit.offer()
+    refused = await unit.replied()
+    assert isinstance(refused, RelocationFailed)
+    assert int(refused.failure_code) == 33
+    waiting = peer.submit(stand.a, party.ann, "add", party.book, "direct")
+    await peer.settle(stand.a)
+    await alone.give(party.message(party.ann, "relayed"))
+    assert (await peer.answer(waiting)).value == 2
+    assert {key: found.row.owner.rid for key, found in (await party.rows()).items()} == {
+        party.ann: stand.a.rid.encode(),
+        party.bob: peer.run.rid,
+        party.spot: peer.run.rid,
+    }
+
+
+async def test_a_unit_whose_own_row_has_changed_ends_no_attempt_of_its_members(
+    stand: Stand, peer: Peer
+) -> None:
+    party = await Party(peer, "Hall").made()
+    alone = await source(peer, stand.a, await party.handed(party.ann, 1))
+    alone.prepare()
+    stale = await source(peer, stand.a, await party.handed(party.spot, 3))
+    spot = (await party.rows())[party.spot]
+    await peer.write(rewrite_object(spot, spot.row))
+    stale.offer()
+    assert isinstance(await stale.replied(), RelocationFailed)
+    alone.chunk(0)
+    await alone.give()
+    assert (await party.rows())[party.ann].row.owner.rid == stand.a.rid.encode()
+
+
 async def test_a_restore_request_is_refused_when_a_member_is_elsewhere(stand: Stand, peer: Peer) -> None:
     """R4.5.1 does not hold for the unit: an explicit failure, nothing of it is left."""
     party = await Party(peer, "Hall").made()

@@ -188,6 +188,7 @@ SAMPLES: dict[type[Event], list[Event]] = {
         ev.LostMarked,
         ev.LostConflicted,
         ev.LostUnknown,
+        ev.RivalKept,
         ev.RivalPreferred,
         ev.WithdrawnReceived,
         ev.ChunkDiffered,

@@ -74,6 +74,25 @@ def test_nothing_is_held_before_the_restore_request() -> None:
     assert not holds_object(new_target())
 
 
+@pytest.mark.parametrize("state", [*PREWARM, *LATER])
+@pytest.mark.parametrize("actor", ["v5", "a6"])
+@pytest.mark.parametrize("spot", ["s3", "s4"])
+def test_a_unit_whose_member_is_staged_alone_is_judged_by_both_rows(
+    state: type[State], actor: str, spot: str
+) -> None:
+    """The Actor's row for the older attempt, the Spot's for the unit."""
+    alone: Any = target_in(state).machine
+    unit = IDENTITY._replace(relocation_id=(0, 8), expected_version="s3")
+    row, own = ROW_FIRST._replace(version=actor), ROW_FIRST._replace(version=spot)
+    verdict = judge_rivals(row, alone, unit, own)
+    named, unit_named = actor == "v5", spot == "s3"
+    if named and unit_named:
+        assert verdict == RivalVerdict(state in LATER, state not in LATER)
+    else:
+        committing = state in (ts.OwnerWriting, ts.OwnerChecking, ts.OwnerPausing)
+        assert verdict == RivalVerdict(named or (committing and not unit_named), unit_named)
+
+
 def test_an_actor_that_is_staged_with_its_spot_is_judged_by_both_rows() -> None:
     """Two own rows, one temporary queue: the Spot's row for the unit, the Actor's for the newcomer."""
     older: Any = target_in(ts.Assembling).machine

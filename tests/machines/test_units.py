@@ -110,6 +110,42 @@ def test_participants_are_staged_before_the_factory_runs_also_when_the_row_comes
     assert play(ev.RowRead(FIRST)) == [fx.StageParticipants((P1, P2)), fx.RestoreObject(1, 5)]
 
 
+def test_a_unit_whose_member_another_attempt_keeps_is_refused() -> None:
+    """B8.16: nobody of it is staged, no factory runs, and what came for the Spot goes back to the source."""
+    play = unit_target()
+    play(ev.RestoreRequested(MANIFEST, 1))
+    play(ev.DirectArrived("room: d1"))
+    effects = play(ev.RivalKept())
+    assert quiet(effects)[0] == fx.SendRelocationFailed(1, 33)
+    (drop,) = (effect for effect in effects if isinstance(effect, fx.DropTarget))
+    assert (drop.direct, drop.disposal) == (("room: d1",), DirectDisposal.FOLLOW_TO_SOURCE)
+    assert not any(isinstance(effect, fx.StageParticipants) for effect in effects)
+    assert play(ev.RowRead(FIRST)) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "movable"),
+    [
+        (FIRST, True),
+        (FIRST._replace(version="v6"), False),
+        (FIRST._replace(lost=True), False),
+        (FIRST._replace(others=(MEMBERS[0], member(P2, "b5", C))), False),
+        (FIRST._replace(others=(MEMBERS[0], member(P2, ""))), False),
+        (FIRST._replace(others=(MEMBERS[0], MEMBERS[1]._replace(lost=True))), False),
+        (FIRST._replace(others=(member(SPOT, "s1", C)._replace(moves=False),)), True),
+    ],
+)
+def test_rivals_of_members_are_looked_at_only_where_the_unit_itself_may_go_on(
+    row: RowFacts, movable: bool
+) -> None:
+    """Else an attempt would end for a unit that ends too."""
+    assert row.movable("v5") is movable
+    play = unit_target()
+    play(ev.RestoreRequested(MANIFEST, 1))
+    play(ev.RowRead(row))
+    assert isinstance(play.state, ts.Assembling) is movable
+
+
 def test_a_unit_of_one_stages_nobody_else() -> None:
     play = unit_target()
     play(ev.RestoreRequested(MANIFEST, 1))
