@@ -46,6 +46,8 @@ class Creation:
         self._next_worker = 0
         self.entry_spot = NodeEntrySpot(node)
         self._waiters: list[asyncio.Future[None]] = []
+        self._outcomes: dict[LocalObject, list[asyncio.Future[None]]] = {}
+        """Who waits for the end of what makes, or looks for, an object."""
 
     # workers ------------------------------------------------------------------------------------
 
@@ -120,6 +122,12 @@ class Creation:
 
     async def _settle(self, held: LocalObject, header: RecordHeader) -> None:
         """Find out what the object is, and act on it; a move to this node may have taken its place meanwhile."""
+        try:
+            await self._find_out(held, header)
+        finally:
+            self._outcome_known(held)
+
+    async def _find_out(self, held: LocalObject, header: RecordHeader) -> None:
         node = self._node
         wanted = bool(header.flags & FLAG_INTENT)
         cold: ColdActivation | None = None
@@ -288,6 +296,8 @@ class Creation:
     ) -> dict[str, int]:
         """Make an Actor in this node's Entry Spot (B2.2): factory, admission, then the row.
 
+        While the same id is being made or looked for here already, that is waited for: what it comes to decides.
+
         Raises:
             AlreadyExists: an object with this id is alive.
             Rejected: the Entry Spot said no.
@@ -296,15 +306,51 @@ class Creation:
         """
         node = self._node
         entry = self.registered(stable_type, ObjectKind.ACTOR)
-        if not node.takes_new_objects:
-            raise Unavailable(f"node {node.run} takes no new objects now ({node.state})", applied="no")
-        if key in node.router.objects and node.router.objects[key].place is not Place.FOLLOW:
-            raise AlreadyExists(f"{describe_key(key)} exists", object_id=describe_key(key))
+        await self._until_free(key)
         held = LocalObject(key, ObjectKind.ACTOR, stable_type, Place.CREATING)
         held.waiting = []
         held.policy = entry.policy
         previous = node.router.objects.get(key)
         node.router.objects[key] = held
+        try:
+            return await self._create_in_place(held, entry, previous, content_type, arguments)
+        finally:
+            self._outcome_known(held)
+
+    async def _until_free(self, key: ObjectKey) -> None:
+        """Return when the id may be made here; nothing else comes between this and the caller's next step.
+
+        An answer that is given before the other creation has one could be wrong: it may still fail, and until its
+        row is written nobody finds the object.
+        """
+        node = self._node
+        while True:
+            if not node.takes_new_objects:
+                raise Unavailable(f"node {node.run} takes no new objects now ({node.state})", applied="no")
+            held = node.router.objects.get(key)
+            if held is None or held.place is Place.FOLLOW:
+                return
+            if held.place is not Place.CREATING or held.staging is not None:
+                raise AlreadyExists(f"{describe_key(key)} exists", object_id=describe_key(key))
+            outcome: asyncio.Future[None] = node.loop.create_future()
+            self._outcomes.setdefault(held, []).append(outcome)
+            await outcome
+
+    def _outcome_known(self, held: LocalObject) -> None:
+        for waiter in self._outcomes.pop(held, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _create_in_place(
+        self,
+        held: LocalObject,
+        entry: RegistryEntry,
+        previous: LocalObject | None,
+        content_type: str,
+        arguments: bytes,
+    ) -> dict[str, int]:
+        """Factory, admission and row of an Actor whose id `held` stands for; `previous` stood there before."""
+        node, key = self._node, held.key
         try:
             held.worker = await self.worker_for_new()
             lane = node.lanes[held.worker]
@@ -312,7 +358,7 @@ class Creation:
                 node.pool.call(
                     held.worker,
                     lambda call: CreateObject(
-                        call, key, ObjectKind.ACTOR, stable_type, 0, 0, False, content_type, arguments
+                        call, key, ObjectKind.ACTOR, held.stable_type, 0, 0, False, content_type, arguments
                     ),
                 )
             )

@@ -276,15 +276,82 @@ async def test_a_failing_init_of_an_actor(node: FakeNode) -> None:
     assert node.router.objects == {}
 
 
-async def test_two_creates_of_one_id(node: FakeNode) -> None:
+async def test_a_second_create_of_one_id_is_answered_when_the_first_has_ended(node: FakeNode) -> None:
+    """Whoever hears AlreadyExists finds the object: not before its row is written."""
     first = asyncio.ensure_future(create(node))
     await node.settle()
-    with pytest.raises(AlreadyExists):
-        await create(node)
+    others = [asyncio.ensure_future(create(node)) for _ in range(2)]
+    await node.settle()
+    assert not any(other.done() for other in others)
+    assert len(node.pool.asked) == 1
     node.pool.answer(Created(1))
-    await first
+    made = await first
+    ended = await asyncio.gather(*others, return_exceptions=True)
+    assert [type(error) for error in ended] == [AlreadyExists] * 2
+    found = await node.directory.read(PLAYER)
+    assert found is not None
+    assert found.row.object_generation == made["object_generation"]
     with pytest.raises(AlreadyExists):
         await create(node)
+
+
+async def test_a_second_create_tries_itself_when_the_first_fails(node: FakeNode) -> None:
+    first, second, third = (asyncio.ensure_future(create(node)) for _ in range(3))
+    await node.settle()
+    node.pool.answer(Created(1, FAILED))
+    with pytest.raises(InternalFailure, match="not today"):
+        await first
+    await node.settle()
+    assert not third.done()
+    node.pool.answer(Created(2))
+    assert (await second)["owner_generation"] == 1
+    with pytest.raises(AlreadyExists):
+        await third
+
+
+async def test_a_create_waits_for_the_look_up_of_a_message_for_a_missing_actor(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, look_up = asyncio.Event(), node.directory.owner_of
+
+    async def slow(*arguments: Any) -> Any:
+        await gate.wait()
+        return await look_up(*arguments)
+
+    monkeypatch.setattr(node.directory, "owner_of", slow)
+    node.pool.at_once = lambda message: Created(0)
+    node.first_record(PLAYER, 1, kind=ObjectKind.ACTOR, stable_type=b"", flags=FLAG_REQUEST)
+    making = asyncio.ensure_future(create(node))
+    await node.settle()
+    assert not making.done()
+    gate.set()
+    assert (await making)["owner_generation"] == 1
+    assert kinds(node) == [(1, "NotFound")]
+
+
+async def test_a_create_that_waits_for_another_and_is_cancelled(node: FakeNode) -> None:
+    first = asyncio.ensure_future(create(node))
+    await node.settle()
+    second = asyncio.ensure_future(create(node))
+    await node.settle()
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    node.pool.answer(Created(1))
+    assert (await first)["owner_generation"] == 1
+
+
+async def test_a_create_that_waited_on_a_node_that_takes_nothing_any_more(node: FakeNode) -> None:
+    first = asyncio.ensure_future(create(node))
+    await node.settle()
+    second = asyncio.ensure_future(create(node))
+    await node.settle()
+    node.takes_new_objects = False
+    node.pool.answer(Created(1, FAILED))
+    with pytest.raises(InternalFailure):
+        await first
+    with pytest.raises(Unavailable, match="takes no new objects"):
+        await second
 
 
 async def test_an_id_that_lives_on_another_node(node: FakeNode) -> None:
