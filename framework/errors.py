@@ -35,8 +35,8 @@ class SojournError(Exception):
         object_id: the actor or spot concerned, as people read it, or None.
         operation_id: 128-bit id of the message concerned as 32 hex digits, or None.
         phase: where in its life the operation was (for example a relocation phase), or None.
-        applied: for lost routes, ``"no"`` (never handed on) or ``"unknown"`` (handed to a connection or
-            process that then broke: it may have been carried out); None elsewhere (B3.4).
+        applied: for lost routes and for time that is over, ``"no"`` (never handed on, or never started) or
+            ``"unknown"`` (handed on or begun: it may have been carried out, or a part of it); None elsewhere (B3.4).
         remote_traceback: text of the traceback where the failure happened, or None.
     """
 
@@ -148,7 +148,7 @@ class ShuttingDown(SojournError):
 
 
 class DeadlineExceeded(SojournError):
-    """The time of the operation is over; the outcome at the other side is not known."""
+    """The time of the operation is over; see `applied` for what is known of its outcome."""
 
     kind = "DeadlineExceeded"
 

@@ -334,4 +334,5 @@ def _expired(cell: Cell, name: str) -> DeadlineExceeded:
         f"{name} was not started: its time was over while it waited in the queue",
         object_id=describe_key(cell.key),
         phase="expired",
+        applied="no",
     )

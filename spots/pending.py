@@ -194,6 +194,7 @@ class PendingRequests:
             f"within {reply.timeout_s:g} s; it may still be carried out",
             object_id=describe_key(reply.key),
             operation_id=operation_text(self.operation_high, reply.operation_low) if reply.route else None,
+            applied="unknown",
         )
 
 

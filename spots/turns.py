@@ -79,6 +79,7 @@ class Job:
             DeadlineExceeded(
                 f"{self.name} did not end within {self.limit_s:g} s and was cancelled",
                 object_id=describe_key(self.cell.key),
+                applied="unknown",
             )
         )
 

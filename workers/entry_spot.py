@@ -112,6 +112,7 @@ class NodeEntrySpot:
                 f"on_create_actor of {node.run} did not answer within {node.options.hook_deadline_ms} ms",
                 object_id=describe_key(key),
                 phase="on_create_actor",
+                applied="no",
             ) from None
         finally:
             node.forget_own_request(route)

@@ -212,7 +212,7 @@ class _Run:
                 return await answer
         except TimeoutError:
             text = f"node {self._config.rid} did not answer {operation} within {timeout_s:g} s"
-            raise DeadlineExceeded(text) from None
+            raise DeadlineExceeded(text, applied="unknown") from None
         finally:
             self._calls.pop(call, None)
 

@@ -51,7 +51,9 @@ class PeerCalls:
                 return await future
         except TimeoutError:
             raise DeadlineExceeded(
-                f"node {run} did not answer {operation!r} within {timeout_s:g} s", phase=operation
+                f"node {run} did not answer {operation!r} within {timeout_s:g} s",
+                phase=operation,
+                applied="unknown",
             ) from None
         finally:
             self._waiting.pop(number, None)

@@ -1,4 +1,4 @@
-"""Messages inside one host and between two: results, errors, order, deadlines, dedupe, permits."""
+"""Messages inside one host and between two: results, errors, order, dedupe, permits."""
 
 from __future__ import annotations
 
@@ -200,34 +200,6 @@ async def test_what_cannot_change_is_passed_by_reference(world: World) -> None:
     assert answer[0] is text
 
 
-async def test_timeout(world: World, counter: sj.ActorRef[Counter]) -> None:
-    with pytest.raises(TypeError):
-        counter.with_timeout()  # type: ignore[call-arg]
-    waiting = asyncio.ensure_future(counter.with_timeout(5).request(Counter.wait))
-    await world.clock.advance(4.9)
-    assert not waiting.done()
-    await world.clock.advance(0.2)
-    with pytest.raises(sj.DeadlineExceeded, match="within 5 s"):
-        await waiting
-
-
-async def test_late_reply_is_dropped_and_the_node_is_told(world: World) -> None:
-    here, there = world.host("a"), world.host("b")
-    world.make(here, Counter, "c")
-    waiting = asyncio.ensure_future(
-        there.references.actor(Counter, "c").with_timeout(1).request(Counter.wait)
-    )
-    await world.clock.advance(2)
-    assert isinstance(waiting.exception(), sj.DeadlineExceeded)
-    (frame,) = world.port("b").frames(frames.KIND_RECORD)
-    assert world.port("b").forgotten == [frames.parse_record_header(frame).reply_route]
-    instance: Any = here.cells[b"ac"].instance
-    instance.gate.set()
-    await settle()
-    assert len(world.port("a").frames(frames.KIND_REPLY)) == 1
-    assert len(there.outbox.pending) == 0
-
-
 async def test_cancelled_request_is_forgotten(world: World) -> None:
     here, there = world.host("a"), world.host("b")
     world.make(here, Counter, "c")
@@ -238,22 +210,6 @@ async def test_cancelled_request_is_forgotten(world: World) -> None:
     assert waiting.cancelled()
     assert len(world.port("b").forgotten) == 1
     assert len(there.outbox.pending) == 0
-
-
-async def test_queued_request_past_its_deadline_is_not_run(
-    world: World, counter: sj.ActorRef[Counter]
-) -> None:
-    here = world.hosts[b"a"]
-    blocked = asyncio.ensure_future(counter.with_timeout(60).request(Counter.wait))
-    late = asyncio.ensure_future(counter.with_timeout(1).request(Counter.add, 5))
-    await world.clock.advance(2)
-    with pytest.raises(sj.DeadlineExceeded):
-        await late
-    instance: Any = here.cells[b"ac"].instance
-    instance.gate.set()
-    assert await blocked == "waited"
-    assert await counter.request(Counter.add, 1) == 1
-    assert here.counters.dead == 1
 
 
 async def test_unknown_handler_is_named(world: World) -> None:

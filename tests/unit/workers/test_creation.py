@@ -476,8 +476,11 @@ async def test_an_actor_that_is_not_admitted(
 
 async def test_an_entry_spot_that_does_not_answer(guarded: FakeNode) -> None:
     guarded.options = Options.from_mapping({"hook_deadline_ms": 1})
-    with pytest.raises(DeadlineExceeded, match=r"on_create_actor of here.* did not answer within 1 ms"):
+    with pytest.raises(
+        DeadlineExceeded, match=r"on_create_actor of here.* did not answer within 1 ms"
+    ) as late:
         await create(guarded)
+    assert late.value.applied == "no"
 
 
 async def test_an_entry_spot_lives_again_in_the_worker_that_replaces_its_own(guarded: FakeNode) -> None:

@@ -83,8 +83,9 @@ async def test_without_a_link_nothing_was_asked_and_a_lost_one_leaves_it_open() 
 async def test_silence_ends_in_time_and_a_late_answer_is_dropped() -> None:
     mesh = Mesh()
     mesh.deaf = True
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(DeadlineExceeded) as silent:
         await mesh.a.call(B, "x", {}, 0.0)
+    assert silent.value.applied == "unknown"
     mesh.a.answered(B, CallResult(1, b"\xc0"))
 
 
