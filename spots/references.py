@@ -154,6 +154,10 @@ class Reference(Generic[T]):
         """Move the object to a node and wait for the end of the move (B8.9, B8.10).
 
         Once this returned `moved` the next request is handled there. A move to where it already is succeeds.
+
+        Raises:
+            NotConfigured: no node has this RID; names those that run. One that has ended makes the move fail.
+            NotFound: the object does not exist.
         """
         answer = await self._sender.call_node("relocate", {"key": self.key, "to": node_name(to)})
         return msgspec.convert(answer, Relocation)

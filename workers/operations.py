@@ -7,6 +7,7 @@ an object are carried out where the object is: elsewhere they are passed on to i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -49,7 +50,8 @@ class MemberOperations:
         key: ObjectKey = arguments["key"]
         deadline_s = float(arguments.get("deadline_s") or self._member.options.move_deadline_ms / 1000)
         to = str(arguments["to"]).encode("utf-8", "surrogateescape")
-        self._member.find_node(to)
+        with contextlib.suppress(Unavailable):  # it has ended: the move fails as TargetUnavailable
+            await self._named(to)
         passed = {"key": key, "to": to, "deadline_s": deadline_s}
         result = await self._at_owner(key, "relocate_here", passed, deadline_s)
         outcome = "in doubt" if result["outcome"] == "in_doubt" else result["outcome"]
@@ -74,8 +76,8 @@ class MemberOperations:
         key: ObjectKey = arguments["key"]
         at = arguments.get("at")
         to = None if at is None else str(at).encode("utf-8", "surrogateescape")
-        if to is not None and to not in {run.rid for run in (member.run, *member.connected_runs())}:
-            await member.refresh()  # it may have started just now
+        if to is not None:
+            await self._named(to)
         query = PlacementQuery(
             key, ObjectKind.ACTOR, arguments["stable_type"], connected=member.connected_runs()
         )
@@ -97,6 +99,18 @@ class MemberOperations:
             arguments["key"], "unbind_session_here", arguments, 10.0
         )
         return answer
+
+    async def _named(self, rid: bytes) -> None:
+        """Check the name of a node that an operation is to go to.
+
+        Raises:
+            NotConfigured: no node has or had it.
+            Unavailable: the node has ended.
+        """
+        member = self._member
+        if rid not in {run.rid for run in member.connected_runs()}:
+            await member.refresh()  # it may have started just now
+        member.find_node(rid)
 
     async def _at(self, run: NodeRun, operation: str, arguments: dict[str, Any], timeout_s: float) -> Any:
         member = self._member

@@ -13,12 +13,17 @@ from sojourn.rows import NodeDescriptor
 
 __all__ = ["Roster"]
 
+FORMER_MAX = 1024
+"""RIDs of ended runs that are remembered, to tell a node that stopped from a name that nobody had."""
+
 
 class Roster:
     """Descriptors by run; announcements over links are newer than rows that were scanned before."""
 
     def __init__(self) -> None:
         self._descriptors: dict[NodeRun, NodeDescriptor] = {}
+        self._former: dict[bytes, None] = {}
+        """RIDs of runs that ended, the newest last."""
 
     def heard(self, descriptor: NodeDescriptor) -> None:
         """A peer announced itself, or its row was read."""
@@ -36,14 +41,20 @@ class Roster:
         }
         for run in list(self._descriptors):
             if run not in seen and run not in connected:
-                del self._descriptors[run]
+                self.gone(run)
         for run, row in seen.items():
             if run not in connected or run not in self._descriptors:
                 self._descriptors[run] = row
 
     def gone(self, run: NodeRun) -> None:
         """The run ended for certain."""
-        self._descriptors.pop(run, None)
+        former = self._descriptors.pop(run, None)
+        if former is None or former.client:
+            return
+        self._former.pop(run.rid, None)
+        self._former[run.rid] = None
+        if len(self._former) > FORMER_MAX:
+            del self._former[next(iter(self._former))]
 
     def get(self, run: NodeRun) -> NodeDescriptor | None:
         """The descriptor of a run."""
@@ -61,14 +72,16 @@ class Roster:
         """The newest known run of a RID.
 
         Raises:
-            NotConfigured: no node of this RID is known.
+            NotConfigured: no node of this RID is or was known.
+            Unavailable: it ended.
         """
         found = [node for node in self.nodes() if node.rid == rid]
         if not found:
             known = ", ".join(sorted(node.rid.decode("utf-8", "backslashreplace") for node in self.nodes()))
-            raise NotConfigured(
-                f"no node has the RID {rid.decode('utf-8', 'backslashreplace')!r}; known: {known or 'none'}"
-            )
+            name = repr(rid.decode("utf-8", "backslashreplace"))
+            if rid in self._former:
+                raise Unavailable(f"node {name} has ended; running: {known or 'none'}", applied="no")
+            raise NotConfigured(f"no node has the RID {name}; known: {known or 'none'}")
         return max(found, key=lambda node: node.generation)
 
     def endpoint(self, run: NodeRun) -> str:

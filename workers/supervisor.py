@@ -130,8 +130,10 @@ class Supervisor(Member):
     async def stop(self, timeout_s: float) -> bool:
         """Stop workers, then leave the mesh; bounded by `timeout_s` seconds. False: running work was cut off."""
         began = self.loop.time()
-        if self.state is not HostState.STOPPED:
+        if self.state is HostState.PREPARING:
             self.state = HostState.DRAINING
+        elif self.state is not HostState.STOPPED:
+            self._set_state(HostState.DRAINING)  # told to all: nothing is placed here any more
         if hasattr(self, "host_move"):
             self.host_move.shut_down()
         await self.coordinator.close(timeout_s / 2)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sojourn.errors import InvalidOperation, NotConfigured
+from sojourn.errors import InvalidOperation, NotConfigured, SojournError, Unavailable
+from sojourn.rows import HostState
+from sojourn.workers.pool import WorkerPool
 
-from tests.runtime.cluster import cluster
+from tests.links.members import turn_until
+from tests.runtime.cluster import cluster, hold_answer, outcome
 from tests.runtime.fleet import Player
 
 
@@ -32,3 +35,43 @@ async def test_a_client_empties_a_node_and_lets_it_serve_again() -> None:
         assert (await client.node(second).status())["cordoned"]
         with pytest.raises(NotConfigured, match="nowhere"):
             await client.node("nowhere").status()
+
+
+async def test_a_node_that_nobody_knows_one_that_stops_and_one_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster(nodes=2, workers=1) as fleet:
+        client, former = fleet.client, fleet.nodes["n1"].run
+        player = await client.create(Player, "p", at="n0")
+
+        async def both(node: str) -> tuple[SojournError, str]:
+            error = await outcome(client.create(Player, f"at {node}", at=node))
+            assert isinstance(error, SojournError)
+            moved = await outcome(player.relocate(to=node))
+            return error, moved.message if isinstance(
+                moved, NotConfigured
+            ) else f"{moved.outcome} {moved.reason}"
+
+        error, moved = await both("mars")
+        assert isinstance(error, NotConfigured)
+        assert error.message == moved == "no node has the RID 'mars'; known: n0, n1"
+
+        step = hold_answer(monkeypatch, WorkerPool, "stop")
+        fleet.crashed.add("n1")  # nobody else is to stop it
+        stopping = asyncio.ensure_future(fleet.nodes["n1"].stop(5.0))
+        await step.wait()
+        for member in (client, fleet.nodes["n0"]):
+            await turn_until(lambda it=member: it.roster.get(former).state is HostState.DRAINING)
+        error, moved = await both("n1")
+        assert isinstance(error, Unavailable)
+        assert "it is Draining, not Serving" in error.message
+        assert moved.startswith("failed TargetUnavailable: ")
+        assert "it is Draining, not Serving" in moved
+
+        step.release()
+        await stopping
+        error, moved = await both("n1")
+        assert isinstance(error, Unavailable)
+        assert error.message == "node 'n1' has ended; running: n0"
+        assert moved.startswith("failed TargetUnavailable: ")
+        assert await player.request(Player.hit, 1) == 1

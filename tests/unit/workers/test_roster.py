@@ -72,6 +72,28 @@ def test_a_node_is_found_by_its_name_and_dialled_at_its_endpoint() -> None:
         Roster().by_rid(b"n9")
 
 
+def test_a_node_that_ended_is_told_from_a_name_that_nobody_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    roster = Roster()
+    for member in (node("n1"), node("n2"), node("n3"), node("c", client=True)):
+        roster.heard(member)
+    roster.gone(node("n1").run)
+    roster.refresh([node("n3")], ())
+    for name in ("n1", "n2"):
+        with pytest.raises(Unavailable, match=f"node '{name}' has ended; running: n3") as ended:
+            roster.by_rid(name.encode())
+        assert ended.value.applied == "no"
+    with pytest.raises(NotConfigured, match="no node has the RID 'c'"):
+        roster.by_rid(b"c")
+    roster.heard(node("n1", 2))
+    assert roster.by_rid(b"n1").generation == 2
+    monkeypatch.setattr("sojourn.workers.roster.FORMER_MAX", 2)
+    for name in ("n3", "n4"):
+        roster.heard(node(name))
+        roster.gone(node(name).run)
+    with pytest.raises(NotConfigured):  # so many are remembered: the one that ended first is not
+        roster.by_rid(b"n2")
+
+
 def test_the_newest_run_of_a_rid_is_meant_in_whatever_order_the_runs_were_heard_of() -> None:
     roster = Roster()
     roster.heard(node("n1", 2))
