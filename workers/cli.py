@@ -140,7 +140,7 @@ async def _run_program(chosen: argparse.Namespace, reference: ProgramReference) 
     cluster = LocalCluster(
         app_of(module, reference, reference.module),
         nodes=chosen.nodes,
-        workers=2 if chosen.workers is None else chosen.workers,
+        workers=chosen.workers,
         store=chosen.store,
         options=_options(chosen.option),
         log_level=chosen.log_level or "WARNING",

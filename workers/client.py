@@ -11,7 +11,7 @@ import secrets
 from typing import Any, NamedTuple, Self, TypeVar
 
 from sojourn.control import Control, ForgetRequest
-from sojourn.errors import InvalidOperation, ShuttingDown
+from sojourn.errors import InvalidOperation, NotConfigured, ShuttingDown
 from sojourn.handshake_octets import PeerRole
 from sojourn.ids import actor_key
 from sojourn.options import Options
@@ -126,12 +126,17 @@ class Client(Member):
         """Join the mesh: links to every live node.
 
         Raises:
-            NotConfigured: a setting is wrong.
+            NotConfigured: a setting is wrong, or the store is `memory://` and the nodes are in other processes.
             StoreUnavailable: the store cannot be reached.
         """
         self.calls.operations = MemberOperations(self).table
         try:
             await self.join()
+            if self.options.store_url.startswith("memory:") and not self.roster.nodes():
+                raise NotConfigured(
+                    "memory:// lives in one process, and no node of this cluster is in this one: give the client the "
+                    "store of its nodes, sqlite:///absolute/path or redis://host:port/db"
+                )
         except BaseException:
             await self.leave(1.0)
             raise
@@ -191,7 +196,8 @@ class Client(Member):
             InvalidOperation: the arguments do not fit `__init__`, or cannot be sent.
             Rejected: the Entry Spot's `on_create_actor` said no.
             InternalFailure: `__init__` or `on_initialize` raised.
-            Unavailable: no node can take it.
+            NotConfigured: no node has the RID `at`; names those that run.
+            Unavailable: no node can take it, or the one asked for has ended.
         """
         reference = self.actor(actor_class, actor_id)
         check_creation(reference.type, arguments, named)

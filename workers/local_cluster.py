@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalCluster"]
 
 NODES_MAX = 64
+WORKERS = 2
 CLIENT_CLOSE_S = 2.0
 
 
@@ -62,7 +63,8 @@ class LocalCluster:
     Args:
         app: the application, bound to a module-level name that worker processes can import.
         nodes: how many nodes, 1 to 64. Default 3.
-        workers: worker processes of each node. Default 2.
+        workers: worker processes of each node. Default what `options` says, 2 where it says nothing; an `Options`
+            always says it.
         store: address of an existing store (`redis://...`, `sqlite:///path`) instead of the private one.
         options: further settings, see the table of options.
         secret: cluster secret, 16 bytes of text or more; a random one by default.
@@ -77,7 +79,7 @@ class LocalCluster:
         self,
         app: App,
         nodes: int = 3,
-        workers: int = 2,
+        workers: int | None = None,
         *,
         store: str | None = None,
         options: Mapping[str, Any] | Options | None = None,
@@ -99,7 +101,7 @@ class LocalCluster:
         if not isinstance(options, Options | Mapping | None):
             raise NotConfigured(f"options is an Options(...) or a dict of option names, not {options!r:.80}")
         given = options.to_mapping() if isinstance(options, Options) else dict(options or {})
-        given["workers"] = workers
+        given["workers"] = given.get("workers", WORKERS) if workers is None else workers
         given["secret"] = secret or given.get("secret") or secrets.token_hex(32)
         given["store_url"] = store or given.get("store_url") or "sqlite:///chosen-at-the-start"
         Options.from_mapping(given)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sojourn as sj
 from sojourn.store import parse_store_url
+from sojourn.workers.local_node import LocalNode
+from sojourn.workers.program import ProgramReference
 
 app = sj.App("newcomers")
-OPTIONS = sj.Options(store_url="memory://newcomers", secret="0123456789abcdef")
+SECRET = "0123456789abcdef"
+PROGRAM = ProgramReference(module=__name__, attribute="app")
 
 
 @app.actor
@@ -20,6 +24,11 @@ class Player(sj.Actor):
 
 
 class Unregistered(sj.Actor): ...
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> sj.Options:
+    return sj.Options(store_url=f"sqlite:///{tmp_path / 'store.db'}", secret=SECRET)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +50,42 @@ def test_a_cluster_that_cannot_start(arguments: dict[str, Any], says: str) -> No
         sj.LocalCluster(**{"app": app, **arguments})
 
 
+@pytest.mark.parametrize(
+    ("arguments", "workers"),
+    [
+        ({}, 2),
+        ({"options": {"cluster": "c"}}, 2),
+        ({"options": {"workers": 3}}, 3),
+        ({"options": sj.Options(workers=3)}, 3),
+        ({"options": sj.Options()}, 1),
+        ({"options": sj.Options(workers=3), "workers": 4}, 4),
+    ],
+)
+async def test_how_many_workers_a_node_of_a_local_cluster_has(
+    arguments: dict[str, Any], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    async def start(node: LocalNode) -> None:
+        started.append(node._config.workers)
+
+    async def connect(app: sj.App, options: sj.Options) -> sj.Client:
+        raise sj.Rejected("the nodes are no processes")
+
+    monkeypatch.setattr(LocalNode, "start", start)
+    with pytest.raises(sj.Rejected):
+        async with sj.LocalCluster(app, 2, connect=connect, program=PROGRAM, **arguments):
+            pass
+    assert started == [workers, workers]
+
+
+async def test_a_client_with_a_store_that_no_node_can_share() -> None:
+    options = sj.Options(store_url="memory://newcomers", secret=SECRET)
+    with pytest.raises(sj.NotConfigured, match="memory:// lives in one process, and no node"):
+        async with sj.Client(app, options):
+            pass
+
+
 def test_no_store_is_named() -> None:
     with pytest.raises(sj.NotConfigured, match=r"set option store_url .* use sqlite:///absolute/path"):
         parse_store_url("")
@@ -56,16 +101,19 @@ def test_no_store_is_named() -> None:
     ],
 )
 async def test_creation_arguments_are_checked_where_they_are_written(
-    arguments: tuple[Any, ...], named: dict[str, Any], says: str
+    arguments: tuple[Any, ...], named: dict[str, Any], says: str, options: sj.Options
 ) -> None:
-    async with sj.Client(app, OPTIONS) as client:
+    async with sj.Client(app, options) as client:
         with pytest.raises(sj.InvalidOperation, match=says):
             await client.create(Player, "p", *arguments, **named)
 
 
-async def test_a_class_or_a_node_that_nobody_knows() -> None:
-    async with sj.Client(app, OPTIONS) as client:
+async def test_a_class_or_a_node_that_nobody_knows(options: sj.Options) -> None:
+    async with sj.Client(app, options) as client:
         with pytest.raises(sj.NotConfigured, match=r"Unregistered is not registered: write @app\.actor over"):
             await client.create(Unregistered, "u")
         with pytest.raises(sj.Unavailable, match="no node can take actor 'p' of type 'Player'"):
             await client.create(Player, "p", 1)
+        for lost in (client.create(Player, "p", 1, at="mars"), client.actor(Player, "p").relocate(to="mars")):
+            with pytest.raises(sj.NotConfigured, match="no node has the RID 'mars'; known: none"):
+                await lost
