@@ -189,15 +189,16 @@ class Moving:
         chunks = _chunks(captured.pieces, message.chunk_limit, captured.length)
         for last, chunk in chunks:
             self._host.port.submit_bulk(message.handoff, last, chunk)
-            if not last and self._host.port.congested:
+            if not last and not self._host.port.bulk_room:
                 self._host.start_task(self._send_rest(cell, message, chunks))
                 return
 
     async def _send_rest(self, cell: Cell, message: Seal, chunks: Iterator[tuple[bool, Buffer]]) -> None:
+        """What there is room for in each turn of the loop: messages of others get in between."""
         port = self._host.port
         for last, chunk in chunks:
-            while port.congested:
-                await port.wait_uncongested()
+            if not port.bulk_room:
+                await port.wait_bulk_room()
             if cell.seal is not message:
                 return  # the handoff ended, nobody waits for the rest
             port.submit_bulk(message.handoff, last, chunk)

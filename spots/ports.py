@@ -48,6 +48,15 @@ class Port(OutboxPort, Protocol):
         """Hand on a part of a captured state, in order with `submit`. A large chunk is not copied."""
         ...
 
+    @property
+    def bulk_room(self) -> bool:
+        """A further chunk may be submitted: few octets of them are in front of what others submit next."""
+        ...
+
+    async def wait_bulk_room(self) -> None:
+        """Wait for another turn of the loop in which there is `bulk_room`."""
+        ...
+
     async def wait_written(self) -> None:
         """Wait until everything submitted has left this process: chunks may change again."""
         ...

@@ -96,4 +96,4 @@ class CapturedPayload:
     def _send(self, link: Link, ordinal: int, chunk: bytes) -> None:
         budget, peer, octets = self._budget, link.peer, len(chunk)
         head = self._frames.state_head(ordinal, octets)
-        link.send_contract([[head, chunk]], 0, lambda _: budget.free(peer, octets))
+        link.send_bulk([[head, chunk]], lambda _: budget.free(peer, octets))

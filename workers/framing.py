@@ -16,6 +16,7 @@ from sojourn.errors import InvalidOperation, ProtocolError
 from sojourn.frames import LENGTH
 
 __all__ = [
+    "BULK_AHEAD_OCTETS",
     "FRAME_OCTETS_MAX",
     "HIGH_WATER_OCTETS",
     "VIEW_OCTETS",
@@ -31,6 +32,9 @@ VIEW_OCTETS = 64 * 1024
 
 HIGH_WATER_OCTETS = 1024 * 1024
 """Octets waiting to be written above which a channel is congested."""
+
+BULK_AHEAD_OCTETS = 256 * 1024
+"""Octets waiting to be written above which no further piece of state is sent: what is sent now goes behind them."""
 
 _BUFFER_OCTETS = 512 * 1024
 _KEEP_OCTETS = 4 * 1024 * 1024
@@ -83,6 +87,7 @@ class FrameChannel(asyncio.BufferedProtocol):
         self._outgoing_octets = 0
         self._flush_scheduled = False
         self._writing_paused = False
+        self._congested = False
         self._reading_paused = False
         self._gives_way = False
         self._failure: BaseException | None = None
@@ -148,8 +153,15 @@ class FrameChannel(asyncio.BufferedProtocol):
 
     @property
     def congested(self) -> bool:
-        """More than the high-water mark waits to be written: further senders should wait."""
-        return self._writing_paused
+        """More than the high-water mark waits to be written: further senders should wait, until much has left."""
+        if self._writing_paused and not self._congested:
+            self._congested = self.waiting_octets > self._high_water_octets
+        return self._congested
+
+    @property
+    def bulk_room(self) -> bool:
+        """So little waits to be written that a piece of state may go out."""
+        return not self._writing_paused and self.waiting_octets < BULK_AHEAD_OCTETS
 
     @property
     def waiting_octets(self) -> int:
@@ -159,6 +171,17 @@ class FrameChannel(asyncio.BufferedProtocol):
 
     async def wait_uncongested(self) -> None:
         """Return when the channel is not congested, or has ended."""
+        while self.congested and not self._ended:
+            await self._wait_for_room()
+
+    async def wait_bulk_room(self) -> None:
+        """Return when there is `bulk_room`, or the channel has ended; the loop has had another turn by then.
+
+        So who sends one piece after each of these neither keeps the loop to itself, however fast the other side
+        reads, nor puts more than `BULK_AHEAD_OCTETS` and its piece in front of what others send.
+        """
+        await asyncio.sleep(0)
+        self.flush()
         while self._writing_paused and not self._ended:
             await self._wait_for_room()
 
@@ -174,9 +197,7 @@ class FrameChannel(asyncio.BufferedProtocol):
                 await self._wait_for_room()
         finally:
             if not self._ended:
-                transport.set_write_buffer_limits(
-                    high=self._high_water_octets, low=self._high_water_octets // 4
-                )
+                self._limit_writing(transport)
 
     async def _wait_for_room(self) -> None:
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -276,8 +297,12 @@ class FrameChannel(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
-        stream.set_write_buffer_limits(high=self._high_water_octets, low=self._high_water_octets // 4)
+        self._limit_writing(stream)
         self.flush()
+
+    def _limit_writing(self, transport: asyncio.WriteTransport) -> None:
+        high = min(BULK_AHEAD_OCTETS, self._high_water_octets)
+        transport.set_write_buffer_limits(high=high, low=high // 4)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view[self._end :]
@@ -299,12 +324,12 @@ class FrameChannel(asyncio.BufferedProtocol):
         self._writing_paused = True
 
     def resume_writing(self) -> None:
-        self._writing_paused = False
+        self._writing_paused = self._congested = False
         self._release(self._waiters)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
-        self._writing_paused = False
+        self._writing_paused = self._congested = False
         self._outgoing = []
         self._outgoing_octets = 0
         self._release(self._waiters)
@@ -397,7 +422,7 @@ class FrameChannel(asyncio.BufferedProtocol):
         if needed > len(self._buffer):
             self._replace_buffer(needed, start, end)
         elif start + needed > len(self._buffer) or end == len(self._buffer):
-            self._view[: end - start] = bytes(self._view[start:end])
+            self._view[: end - start] = self._view[start:end]  # they may overlap
             self._start, self._end = 0, end - start
 
     def _replace_buffer(self, octets: int, start: int, end: int) -> None:

@@ -3,8 +3,9 @@
 Owns what happens on one connection after its handshake (B5.2, B8.13): order of frames, record credit, liveness,
 orderly closing, and what is known about octets when it breaks. It must not know routes, objects, or other links.
 
-Order on one link: everything sent leaves in the order of the calls, with one exception: a record that waits for
-credit is overtaken by whatever needs none (replies, control, contract frames). Records never overtake records.
+Order on one link: everything sent leaves in the order of the calls, with two exceptions: a record that waits for
+credit is overtaken by whatever needs none (replies, control, contract frames), and state that waits behind other
+state is overtaken by whatever else is sent. Records never overtake records, nor state state.
 Where a contract frame must follow an object's records (a relay behind what was sent before), its sender waits
 until `outbound_records` is 0 or takes care of that object's records itself.
 """
@@ -33,6 +34,7 @@ from sojourn.frames import (
 from sojourn.handshake_octets import CHUNK_LIMIT_MAX, Peer, PeerRole
 from sojourn.ids import NodeRun
 from sojourn.options import Options
+from sojourn.workers.bulk_ahead import BulkAhead
 from sojourn.workers.debt import Debt
 from sojourn.workers.stream import FrameReader, FrameWriter, Piece
 
@@ -164,6 +166,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(self._deliver, options.frame_octets_max)
         self._writer = FrameWriter(self._loop, self._before_flush)
+        self._bulk = BulkAhead(self._writer.send_parts)
         self._waiting: deque[tuple[bytes, Debt | None]] = deque()
         self._credit_records = 0
         self._credit_octets = 0
@@ -218,6 +221,16 @@ class Link(asyncio.BufferedProtocol):
         the two comes, in the call order of the frames. It may come from inside a later flush, never from
         inside this call. Raises as `send`.
         """
+        pieces, _ = self._contract_pieces(parts, deadline_ms)
+        self._writer.send_parts(pieces, on_written)
+
+    def send_bulk(self, parts: Sequence[ContractPart], on_written: Callable[[bool], None]) -> None:
+        """Send one contract record that carries state, behind those sent by this call before. Only a little of
+        them is handed on at a time: every other frame overtakes what waits here. Otherwise as `send_contract`."""
+        pieces, octets = self._contract_pieces(parts, 0)
+        self._bulk.put(pieces, octets, on_written)
+
+    def _contract_pieces(self, parts: Sequence[ContractPart], deadline_ms: int) -> tuple[list[Piece], int]:
         pieces: list[Piece] = [contract_head(len(parts), deadline_ms)]
         last = len(parts) - 1
         for index, part in enumerate(parts):
@@ -228,7 +241,7 @@ class Link(asyncio.BufferedProtocol):
         octets = sum(map(len, pieces))
         if self.closing or octets > self.peer_frame_octets_max:
             raise self._refusal(octets)
-        self._writer.send_parts(pieces, on_written)
+        return pieces, octets
 
     def send_record(self, body: bytes, debt: Debt | None = None) -> None:
         """Send an application record frame now, or queue it until the peer grants credit. Raises as `send`.
@@ -403,6 +416,7 @@ class Link(asyncio.BufferedProtocol):
     def _say_goodbye(self, reason: str) -> None:
         self._reason = reason
         self.closing = True
+        self._bulk.hurry()
         farewell = control_frame(mesh.encode_mesh(mesh.Goodbye(reason[:200])))
         self._writer.send_parts((farewell,), self._goodbye_sent)
 
@@ -474,6 +488,7 @@ class Link(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         left = self._writer.close()
+        self._bulk.fail()
         self.unsent = [body for body in left if body[0] == KIND_RECORD]
         for body, debt in self._waiting:
             self.unsent.append(body)

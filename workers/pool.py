@@ -218,6 +218,19 @@ class WorkerPool:
         if connection is not None:
             await connection.wait_uncongested()
 
+    def bulk_room(self, worker: int) -> bool:
+        """The worker takes a piece of state now, or is gone."""
+        connection = self._connections[worker]
+        return connection is None or connection.bulk_room
+
+    async def wait_bulk_room(self, worker: int) -> None:
+        """Return, in another turn of the loop, when the worker takes a piece of state, or is gone."""
+        connection = self._connections[worker]
+        if connection is None:
+            await asyncio.sleep(0)
+        else:
+            await connection.wait_bulk_room()
+
     async def wait_written(self, worker: int) -> None:
         """Return when everything sent to the worker has left this process, or it is gone."""
         connection = self._connections[worker]

@@ -182,6 +182,15 @@ class SupervisorPort:
         """Send captured state. A large chunk is not copied: it must not change until `wait_written` returns."""
         self._connection.send_bulk(handoff, last, chunk)
 
+    @property
+    def bulk_room(self) -> bool:
+        """A further chunk of state may be submitted."""
+        return self._connection.bulk_room
+
+    async def wait_bulk_room(self) -> None:
+        """Return, in another turn of the loop, when there is `bulk_room`."""
+        await self._connection.wait_bulk_room()
+
     async def wait_written(self) -> None:
         """Return when everything submitted has left this process."""
         await self._connection.wait_written()

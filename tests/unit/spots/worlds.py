@@ -125,6 +125,14 @@ class FakePort:
     async def wait_uncongested(self) -> None:
         await self.room.wait()
 
+    @property
+    def bulk_room(self) -> bool:
+        return not self.congested
+
+    async def wait_bulk_room(self) -> None:
+        if self.congested:
+            await self.room.wait()
+
     async def call_node(self, operation: str, arguments: dict[str, Any]) -> Any:
         self.calls.append((operation, arguments))
         answer = self.answers.get(operation)

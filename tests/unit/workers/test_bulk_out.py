@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Coroutine
 from typing import Any
 
-from sojourn.workers.bulk_out import BulkOut
-from sojourn.workers.letting_go import STEP_OCTETS, let_go
+from sojourn.workers import letting_go
+from sojourn.workers.bulk_out import STEP_OCTETS, BulkOut
+from sojourn.workers.letting_go import let_go
 
 
 class Pool:
@@ -26,19 +28,20 @@ class Pool:
             self.room -= 1
         return self.alive
 
-    def congested(self, worker: int) -> bool:
-        return self.alive and self.room <= 0
+    def bulk_room(self, worker: int) -> bool:
+        return not self.alive or self.room > 0
 
-    async def wait_uncongested(self, worker: int) -> None:
-        while self.congested(worker):
+    async def wait_bulk_room(self, worker: int) -> None:
+        await asyncio.sleep(0)
+        while not self.bulk_room(worker):
             self.taken.clear()
             await self.taken.wait()
 
     async def take(self, frames: int) -> None:
         self.room += frames
         self.taken.set()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        for _ in range(4):
+            await asyncio.sleep(0)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
@@ -76,6 +79,25 @@ async def test_what_the_worker_does_not_take_waits_in_order() -> None:
     assert pool.sent[-1] == (0, 7, False, b"again")
 
 
+async def test_one_turn_of_the_loop_sends_one_step_however_much_waits_and_room_there_is() -> None:
+    pool = Pool(1_000)
+    out = BulkOut(pool, 0, 7, pool.start)
+    chunk = bytes(STEP_OCTETS // 2)
+    for _ in range(20):  # what had come before the worker was chosen
+        out.put(chunk)
+    out.put(bytes(3 * STEP_OCTETS))
+    out.end()
+    seen = [len(pool.sent)]
+    while len(pool.sent) < 22:
+        await asyncio.sleep(0)
+        seen.append(len(pool.sent))
+        assert len(seen) < 100
+    await pool.ended()
+    assert seen[0] == 2
+    assert max(after - before for before, after in itertools.pairwise(seen)) == 2
+    assert [last for _, _, last, _ in pool.sent] == [False] * 21 + [True]
+
+
 async def test_nothing_is_sent_after_the_stop_or_to_a_worker_that_is_gone() -> None:
     pool = Pool(1)
     out = BulkOut(pool, 0, 7, pool.start)
@@ -104,7 +126,7 @@ class Chunk(bytes):
 
 async def test_a_payload_leaves_memory_over_several_turns() -> None:
     Chunk.gone = 0
-    chunks = [Chunk(STEP_OCTETS) for _ in range(4)]
+    chunks = [Chunk(letting_go.STEP_OCTETS) for _ in range(4)]
     loop = asyncio.get_running_loop()
     let_go(chunks, loop)
     chunks.clear()

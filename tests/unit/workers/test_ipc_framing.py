@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from sojourn.errors import InvalidOperation, ProtocolError
 from sojourn.frames import LENGTH
-from sojourn.workers.framing import VIEW_OCTETS, FrameChannel, attach
+from sojourn.workers.framing import BULK_AHEAD_OCTETS, VIEW_OCTETS, FrameChannel, attach
 
 
 class Ends:
@@ -181,6 +181,38 @@ async def test_a_slow_reader_congests_its_sender_and_lets_it_go_again() -> None:
             await waiter
             await sender.wait_written()
         assert sender.waiting_octets == 0
+        await ends.until(lambda: len(ends.received) == sent)
+        sender.close()
+
+
+async def test_state_leaves_room_for_what_others_send_whether_the_reader_stands_or_keeps_up() -> None:
+    ends = Ends()
+    piece = bytes(BULK_AHEAD_OCTETS // 2)
+    async with connected(ends) as (sender, receiver):
+        sent, most = 0, 0
+
+        async def send_in_this_turn() -> asyncio.Task[None]:
+            nonlocal sent, most
+            before = sent
+            while sender.bulk_room:
+                sender.send_parts([piece])
+                sent, most = sent + 1, max(most, sender.waiting_octets)
+            assert 1 <= sent - before <= 2
+            waiter = asyncio.ensure_future(sender.wait_bulk_room())
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return waiter
+
+        receiver.pause_reading()
+        while (waiter := await send_in_this_turn()).done():
+            assert sent < 100
+        assert not sender.congested  # messages are not held back by it
+        receiver.resume_reading()
+        async with asyncio.timeout(10):
+            await waiter
+            for _ in range(40):
+                await (await send_in_this_turn())
+        assert most < BULK_AHEAD_OCTETS + len(piece)
         await ends.until(lambda: len(ends.received) == sent)
         sender.close()
 

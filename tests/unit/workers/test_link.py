@@ -20,6 +20,7 @@ from sojourn.frames import (
 from sojourn.handshake_octets import Identity, Peer, PeerRole
 from sojourn.ids import NodeRun
 from sojourn.mesh import Call, Credit, Goodbye, MeshControl, Ping, Pong, decode_mesh, encode_mesh
+from sojourn.workers.bulk_ahead import BULK_AHEAD_OCTETS
 from sojourn.workers.link import Link, LinkOptions
 from sojourn.workers.stream import LARGE_FRAME, Piece
 
@@ -225,6 +226,51 @@ async def test_frames_without_credit_overtake_only_records_that_wait() -> None:
     await turn()
     assert setting.transport.take() == [record(2), CONTRACT]
     await setting.end()
+
+
+async def test_a_record_stands_behind_no_more_state_than_the_bound() -> None:
+    setting = Setting()
+    setting.hear(Credit(1, 10_000))
+    await turn()
+    setting.transport.take()
+    setting.transport.stuck = True
+    told: list[bool] = []
+    chunk = bytes(BULK_AHEAD_OCTETS // 2 - 64)
+    for _ in range(8):
+        setting.link.send_bulk([[b"head", chunk]], told.append)
+    setting.link.send_record(record(1))
+    state = contract_frame([b"head" + chunk])
+    await turn()
+    assert setting.transport.take() == [state, state, record(1)]
+    assert not told
+    setting.link.resume_writing()
+    await turn()
+    assert setting.transport.take() == [state, state]
+    assert told == [True, True]
+    setting.link.close("done")
+    setting.transport.stuck = False
+    setting.link.resume_writing()
+    await turn()
+    goodbye = control_frame(encode_mesh(Goodbye("done")))
+    assert setting.transport.take() == [*[state] * 4, goodbye]
+    assert told == [True] * 8
+    with pytest.raises(Unavailable):
+        setting.link.send_bulk([b"late"], told.append)
+    await setting.end()
+
+
+async def test_state_that_waits_is_told_of_the_end_behind_what_was_handed_over() -> None:
+    setting = Setting()
+    await turn()
+    setting.transport.stuck = True
+    told: list[tuple[int, bool]] = []
+    for number in range(4):
+        setting.link.send_bulk(
+            [bytes(BULK_AHEAD_OCTETS)], lambda written, number=number: told.append((number, written))
+        )
+    await turn()
+    setting.link.connection_lost(None)
+    assert told == [(number, False) for number in range(4)]
 
 
 async def test_credit_goes_back_once_a_turn_when_half_is_used() -> None:
