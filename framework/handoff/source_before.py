@@ -319,8 +319,12 @@ class SourceBefore(SourceSessions):
 
     # the boundary
 
-    @on(RelayReadyReceived, TargetRestoring, to=(CutoverSubmitting, CutoverPending, FenceWriting))
+    @on(RelayReadyReceived, TargetRestoring, to=(Same, CutoverSubmitting, CutoverPending, FenceWriting))
     def _accept(self, state: TargetRestoring, event: RelayReadyReceived, now: float) -> None:
+        if (
+            event.connection != state.connection
+        ):  # batch and cutover could not go out there; the repeat is answered
+            return
         if now >= state.gives_up_at:  # only before D (B8.2)
             self._fence(state, "the deadline passed before the target was ready")
             return

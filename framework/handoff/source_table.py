@@ -165,7 +165,14 @@ _ENDED: Reasons = {
 
 
 _IGNORED: Ignored = {
-    SourceRunning: {**_NOTHING_ASKED, **_NO_TIMER},
+    SourceRunning: {
+        **_NOTHING_ASKED,
+        **_NO_TIMER,
+        **dict.fromkeys(
+            (LinkLost, LinkRestored, TargetRunGone, CancelRequested, WorkerLost),
+            "the driver looks at link, target and object when it begins",
+        ),
+    },
     BoundaryAwaited: _NOTHING_ASKED,
     SessionSealing: _NOTHING_ASKED,
     Sealing: _NOTHING_ASKED,

@@ -153,6 +153,16 @@ def test_relay_ready_is_accepted_only_before_the_deadline() -> None:
     assert play(ev.RelayReadyReceived(1), at=D) == [fx.WriteFence()]
 
 
+def test_a_relay_ready_of_an_older_connection_is_no_boundary() -> None:
+    """Batch and cutover would go out on a connection that is gone, and their end would never be told."""
+    play = restoring()
+    play(ev.LinkLost(1))
+    play(ev.LinkRestored(2))
+    assert play(ev.RelayReadyReceived(1)) == []
+    assert isinstance(play.state, ss.TargetRestoring)
+    assert play(ev.RelayReadyReceived(2)) == [fx.SendCutover(2, 0, 0)]
+
+
 def test_a_repeat_makes_a_failure_reply_need_a_fence() -> None:
     play = restoring()
     play(ev.LinkLost(1))

@@ -1,10 +1,10 @@
 """`python -m tests.simulation.explore`: every interleaving of one handoff, not a sample of them.
 
-One object, one source, one target, one store, one link: every order in which frames, store calls, their
-answers, records and a bounded number of faults can happen, walked over hashed states. Time passes only when
-nothing else can happen, or, as a fault, although something can (a timer that fires early for its frame).
+One unit, one source, one target, one store, one link: every order in which frames, store calls, their answers,
+records and a bounded number of faults can happen, walked over hashed states. Time passes only when nothing else
+can happen, or, as a fault, although something can (a timer that fires early for its frame).
 
-Checked in every state: never two open instances, nobody runs without owning, nothing is restored past the
+What is checked stands in `tests.simulation.explored_model`.
 """
 
 from __future__ import annotations
@@ -12,64 +12,103 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from tests.simulation.explored_model import RECORDS, Model
+from sojourn.handoff.machine import IllegalTransition
+
+from tests.simulation.explored_model import WORLDS, Model, Unit
 from tests.simulation.history import Violation
 
-__all__ = ["explore"]
+__all__ = ["Walk", "explore"]
+
+Path = tuple[Any, str]
+"""The path before, and the step that led on."""
 
 
-def explore(faults: int, records: tuple[str, ...], limit_s: float = 1e9) -> tuple[int, int, bool]:
-    """States visited, ends reached, and whether all of them were visited in the time given.
+class Walk(NamedTuple):
+    """What a walk has seen."""
+
+    states: int
+    ends: int
+    whole: bool
+    """All of them were visited in the time given."""
+
+
+def explore(
+    faults: int,
+    unit: Unit,
+    limit_s: float = 1e9,
+    model: type[Model] = Model,
+    visit: Callable[[Model], None] | None = None,
+) -> Walk:
+    """Visit every state that can be reached. A state is remembered by a hash of 64 bits.
+
+    `visit` is shown each state once, and must leave it as it is.
 
     Raises:
-        Violation: with the shortest kind of story: the steps that led there.
+        Violation: with its story: the steps that led there.
     """
     stopped_at = time.monotonic() + limit_s
-    first = Model(faults, records)
-    seen = {first.key()}
-    stack: list[tuple[Model, tuple[str, ...]]] = [(first, ())]
+    first = model(faults, unit)
+    seen = {hash(first.key())}
+    stack: list[tuple[Model, Path | tuple[()]]] = [(first, ())]
     ends = 0
     while stack:
-        model, path = stack.pop()
+        here, path = stack.pop()
         if time.monotonic() > stopped_at:
-            return len(seen), ends, False
+            return Walk(len(seen), ends, False)
+        if visit is not None:
+            visit(here)
         moved = False
-        for name, step in model.steps():
-            after = model.clone()
+        for name, step in here.steps():
+            after = here.clone()
             try:
                 step(after)
-            except Violation as broken:
-                raise Violation(f"{broken}\n" + "\n".join((*path, name))) from broken
+            except (Violation, IllegalTransition) as broken:
+                raise Violation(_story(broken, (path, name))) from broken
             moved = True
-            key = after.key()
-            if key not in seen:
-                seen.add(key)
-                stack.append((after, (*path, name)))
+            mark = hash(after.key())
+            if mark not in seen:
+                seen.add(mark)
+                stack.append((after, (path, name)))
         if not moved:
             ends += 1
             try:
-                model.check_end()
+                here.check_end()
             except Violation as broken:
-                raise Violation(f"{broken}\n" + "\n".join(path)) from broken
-    return len(seen), ends, True
+                raise Violation(_story(broken, path)) from broken
+    return Walk(len(seen), ends, True)
+
+
+def _story(broken: Exception, path: Path | tuple[()]) -> str:
+    names: list[str] = []
+    while path:
+        path, name = path  # type: ignore[misc]
+        names.append(name)
+    return "\n".join((str(broken), *reversed(names)))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.explore", description=__doc__)
+    parser.add_argument("--world", choices=[*WORLDS, "all"], default="all")
     parser.add_argument("--faults", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds")
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds for each world")
     arguments = parser.parse_args()
-    started = time.perf_counter()
-    try:
-        states, ends, whole = explore(arguments.faults, RECORDS, arguments.limit)
-    except Violation as broken:
-        print(f"violation: {broken}")
-        return 1
-    took = time.perf_counter() - started
-    print(
-        f"{states:,} states, {ends:,} ends, {'all' if whole else 'NOT all'} visited in {took:.1f} s: no violation"
-    )
+    worlds = WORLDS if arguments.world == "all" else {arguments.world: WORLDS[arguments.world]}
+    for name, unit in worlds.items():
+        started = time.perf_counter()
+        try:
+            walk = explore(arguments.faults, unit, arguments.limit)
+        except Violation as broken:
+            print(f"{name}: violation: {broken}")
+            return 1
+        took = time.perf_counter() - started
+        print(
+            f"{name}, up to {arguments.faults} faults: {walk.states:,} states, {walk.ends:,} ends, "
+            f"{'all' if walk.whole else 'NOT all'} visited in {took:.1f} s: no violation",
+            flush=True,
+        )
     return 0
 
 
