@@ -106,6 +106,12 @@ class Ledger(sj.InstanceSpot, Written):
         return self.ticks
 
     @sj.request
+    async def go(self, node: str) -> str:
+        """Ask for the own move."""
+        self.relocate(to=node)
+        return node
+
+    @sj.request
     async def break_off(self, text: str) -> int:
         """Do the work, then end the process before the reply can leave it."""
         self._note(self.id, text)

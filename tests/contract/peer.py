@@ -81,6 +81,8 @@ class Peer:
         self.answers: dict[int, list[Answer]] = {}
         self.controls: list[mesh.MeshControl] = []
         self.downs: list[int] = []
+        self.weight = 0
+        """Of the descriptor: 0 = only moves that name the peer come here."""
         self.generations: dict[ObjectKey, int] = {}
         """ObjectGenerations for route fences, of objects whose row the peer has read."""
         self.on_command: Callable[[Link, Any], None] | None = None
@@ -139,7 +141,7 @@ class Peer:
                 TypeSupport(ObjectKind.USER_SPOT, "Hall", "preserve"),
             ),
             state=HostState.SERVING,
-            weight=0,
+            weight=self.weight,
             workers=1,
         )
 

@@ -28,6 +28,7 @@ OPTIONS = {"max_queued_jobs": 16, "relocation_cutover_wait_ms": 4_000}
 
 
 async def test_ct_22_saved_work_runs_before_relay_and_relay_before_direct(stand: Stand, peer: Peer) -> None:
+    """R4.3.1, R4.6.1: the temporary queue stands before the first chunk, so what comes directly meanwhile is in it."""
     key = await ledger_at(peer, stand.a)
     taken = await take(peer, stand.a, key)
     saved = [peer.saved(key, "note", f"saved {number}") for number in range(2)]
@@ -43,8 +44,28 @@ async def test_ct_22_saved_work_runs_before_relay_and_relay_before_direct(stand:
     assert await peer.ask(stand.b, key, "history") == expected
 
 
+async def test_a_backlog_goes_first_and_locks_nobody_out(stand: Stand, peer: Peer) -> None:
+    """R4.6.2: while a turn of the backlog lasts, new messages are taken in behind it and other objects run."""
+    key, other = await ledger_at(peer, stand.a), await ledger_at(peer, stand.b, "other")
+    taken = await take(peer, stand.a, key)
+    async with gate() as entrance:
+        route = peer.new_route()
+        saved = [peer.saved(key, "hold", entrance.port, route=route), peer.saved(key, "note", "saved")]
+        move = await source(peer, stand.b, taken, saved)
+        await move.give(peer.saved(key, "note", "relayed"))
+        await entrance.arrived()
+        direct = [peer.submit(stand.b, key, "add", str(number)) for number in range(100)]
+        assert await peer.ask(stand.b, other, "add", "meanwhile") == 1
+        assert stand.ran(key[1:].decode()) == []
+        entrance.open()
+    assert (await peer.answer(route)).value == 1
+    assert [(await peer.answer(each)).value for each in direct] == list(range(4, 104))
+    assert (await peer.ask(stand.b, key, "history"))[:4] == ["held", "saved", "relayed", "0"]
+
+
 async def test_ct_23_a_backlog_above_the_job_limit_runs_in_order(stand: Stand, peer: Peer) -> None:
-    """16 permits for 1,200 waiting messages; other objects of the node go on meanwhile."""
+    """16 permits for 1,200 waiting messages; other objects of the node go on meanwhile: what waits in the backlog holds
+    no permit (R4.3.5, R4.6.3, B5.4), and no limit applies to it alone (R5.3)."""
     key, other = await ledger_at(peer, stand.a), await ledger_at(peer, stand.b, "other")
     taken = await take(peer, stand.a, key)
     texts = [str(number) for number in range(1200)]
@@ -62,6 +83,7 @@ async def test_ct_23_a_backlog_above_the_job_limit_runs_in_order(stand: Stand, p
 
 
 async def test_ct_24_requests_keep_their_identity_and_sends_need_no_answer(stand: Stand, peer: Peer) -> None:
+    """R4.2.3, R5.2: operation, reply route and deadline are those the requester gave."""
     key = await ledger_at(peer, stand.a)
     deadline_ms = int(time.time() * 1000) + 60_000
     async with gate() as entrance:
@@ -109,7 +131,8 @@ async def test_ct_24_requests_keep_their_identity_and_sends_need_no_answer(stand
 
 
 async def test_ct_25_no_acknowledgement_no_high_water_no_gate(stand: Stand, peer: Peer) -> None:
-    """A relay far above every job limit causes no frame of the target; a source asks once and waits for nothing."""
+    """R11.2: a relay far above every job limit causes no frame of the target; a source asks once and waits for nothing.
+    R3.6: equal payloads are as many messages."""
     key = await ledger_at(peer, stand.a)
     target = HandTarget(peer, stand.a, key)
     moving = move_to(peer, stand.a, key)
@@ -147,9 +170,9 @@ async def test_ct_25_no_acknowledgement_no_high_water_no_gate(stand: Stand, peer
     for each in both:
         await each.ready()
     for each in reversed(both):
-        each.relay(peer.saved(each.taken.key, "note", "relayed"))
+        each.relay(*(peer.saved(each.taken.key, "note", "relayed") for _ in range(2)))
         each.cutover()
     await asyncio.gather(*(each.committed() for each in both))
     for name in keys:
         spot = stand.client.spot(Ledger, name[1:].decode())
-        assert await spot.request(Ledger.history) == ["relayed"]
+        assert await spot.request(Ledger.history) == ["relayed", "relayed"]

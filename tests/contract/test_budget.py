@@ -26,6 +26,7 @@ LARGE = 24 * 2**20
 
 
 async def test_ct_12_a_full_budget_holds_back_the_next_unit(stand: Stand, peer: Peer) -> None:
+    """R5.3, R5.4: it waits before it is sealed; what has begun is never failed for room."""
     large, small = await ledger_at(peer, stand.a, "large"), await ledger_at(peer, stand.a, "small")
     await peer.ask(stand.a, large, "grow", LARGE)
     begun = await stand.started(stand.a)

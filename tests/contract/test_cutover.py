@@ -27,7 +27,7 @@ async def test_ct_27_a_late_or_repeated_cutover_is_only_a_warning(stand: Stand, 
     assert {event.level for event in stand.log.events("late_cutover", about=move.name)} == {"WARNING"}
     assert await stand.row(key) == row
     assert await peer.ask(stand.b, key, "history") == ["relayed"]
-    # After a cutover that lies the wait goes on; the real one in time settles the boundary.
+    # R4.4.4, B8.5: a cutover that lies is an Error and counts as not arrived; the wait goes on to its end.
     back = await take(peer, stand.b, key)
     lying = await source(peer, stand.a, back)
     await lying.ready()
@@ -103,7 +103,8 @@ async def test_ct_30_a_fence_restores_when_nobody_answers(stand: Stand, peer: Pe
 
 
 async def test_ct_33_what_is_not_promised_shows_in_the_log(stand: Stand, peer: Peer) -> None:
-    """On the fallback path a late relay runs behind newer direct messages; across a crash a turn runs twice."""
+    """R4.4.6: on the fallback path a late relay runs behind newer direct messages. R5.1: there is no order across
+    connections. Across a crash a turn runs twice."""
     key = await ledger_at(peer, stand.a)
     taken = await take(peer, stand.a, key)
     move = await source(peer, stand.b, taken)

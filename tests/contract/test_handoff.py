@@ -7,8 +7,8 @@ import struct
 
 import crc32c
 import pytest
-from sojourn.ids import ObjectKey, actor_key
-from sojourn.rows import MarkOutcome
+from sojourn.ids import ObjectKey, ObjectKind, actor_key
+from sojourn.rows import MarkOutcome, Membership
 from sojourn.wire import (
     MessageFollow,
     RelocationCutover,
@@ -42,7 +42,8 @@ async def member_at(stand: Stand, node: LocalNode) -> ObjectKey:
 
 @pytest.mark.parametrize("kind", ["actor", "instance spot"])
 async def test_ct_01_only_the_target_writes_the_owner(stand: Stand, peer: Peer, kind: str) -> None:
-    """The same boundary for every kind of object, whoever plays the source and whoever the target."""
+    """The same boundary for every kind of object, whoever plays the source and whoever the target (R1.2, R8.1). An
+    Actor of an Entry Spot goes to the one that stands on the target (R3.1)."""
     key = await (member_at(stand, stand.a) if kind == "actor" else ledger_at(peer, stand.a))
     first = await stand.row(key)
     assert first is not None
@@ -69,11 +70,15 @@ async def test_ct_01_only_the_target_writes_the_owner(stand: Stand, peer: Peer, 
     mark = final.row.relocation
     assert mark is not None
     assert ((mark.high, mark.low), mark.outcome) == (move.relocation, MarkOutcome.COMMITTED)
+    memberships = [each.row.membership for each in (first, ours, final)]
+    entered = [Membership(ObjectKind.ENTRY_SPOT, name, 1) for name in (stand.a.rid, peer.name, stand.b.rid)]
+    assert memberships == (entered if kind == "actor" else [None] * 3)
     assert await peer.ask(stand.b, key, "add", "there") == 1
 
 
 async def test_ct_02_relay_does_not_wait_for_an_empty_queue(stand: Stand, peer: Peer) -> None:
-    """Messages never cease to come; batch and cutover leave all the same, and later ones are followed."""
+    """Messages never cease to come; batch and cutover leave all the same, and later ones are followed. Those that
+    come between capture and relay-ready are held, in order (R4.2.7)."""
     key = await ledger_at(peer, stand.a)
     sent: list[str] = []
     enough = asyncio.Event()
@@ -208,6 +213,7 @@ async def test_ct_05_only_relay_ready_is_a_reply(stand: Stand, peer: Peer) -> No
 
 @pytest.mark.parametrize("octets", [1024, 200 * 1024], ids=["one chunk", "many chunks"])
 async def test_ct_06_one_chunk_and_many_behave_alike(stand: Stand, peer: Peer, octets: int) -> None:
+    """R4.2.4: whatever the number of chunks that the manifest announces."""
     key = await ledger_at(peer, stand.a)
     await peer.ask(stand.a, key, "grow", octets)
     taken = await take(peer, stand.a, key)
@@ -312,6 +318,7 @@ async def test_ct_08_an_identity_belongs_to_its_own_connection(stand: Stand, pee
 
 
 async def test_ct_09_conflicts_end_and_repeats_change_nothing(stand: Stand, peer: Peer) -> None:
+    """R4.3.3, B8.3: also of single chunks."""
     key = await ledger_at(peer, stand.a)
     await peer.ask(stand.a, key, "grow", 32 * 1024)
     taken = await take(peer, stand.a, key)
@@ -347,6 +354,7 @@ async def test_ct_09_conflicts_end_and_repeats_change_nothing(stand: Stand, peer
 
 
 async def test_ct_10_a_wrong_checksum_restores_nothing(stand: Stand, peer: Peer) -> None:
+    """R4.3.2: not a part of it either, and no factory runs."""
     key = await ledger_at(peer, stand.a)
     taken = await take(peer, stand.a, key)
     made = stand.made(key[1:].decode())
@@ -366,8 +374,8 @@ async def test_ct_10_a_wrong_checksum_restores_nothing(stand: Stand, peer: Peer)
 
 
 async def test_ct_11_bytes_on_the_wire_read_without_the_codec(stand: Stand, peer: Peer) -> None:
-    """Chunk header, manifest checksum and cutover values of a real source, read as `wire.md` lays them out. The
-    fixtures of tests/golden hold the same layouts; a runtime in another language is listed as missing here."""
+    """Chunk header, manifest checksum and cutover values of a real source, read as `wire.md` lays them out (R4.2.4).
+    The fixtures of tests/golden hold the same layouts; a runtime in another language is in tests/foreign."""
     key = await ledger_at(peer, stand.a)
     await peer.ask(stand.a, key, "grow", 64 * 1024)
     target = HandTarget(peer, stand.a, key)

@@ -48,6 +48,8 @@ async def test_ct_15_no_row_is_written_before_the_object_stands(stand: Stand, pe
 async def test_ct_16_no_owner_and_no_turn_before_cutover_or_timeout(
     stand: Stand, peer: Peer, settled_by: str
 ) -> None:
+    """R4.3.4, R4.3.6: relay-ready is no completion. Saved work, relay and what came directly wait, each in its
+    place, and the owner is still the source."""
     key = await ledger_at(peer, stand.a)
     taken = await take(peer, stand.a, key)
     move = await source(peer, stand.b, taken, [peer.saved(key, "note", "saved")])
@@ -69,7 +71,7 @@ async def test_ct_16_no_owner_and_no_turn_before_cutover_or_timeout(
 
 
 async def test_ct_17_the_source_never_changes_the_owner(stand: Stand, peer: Peer) -> None:
-    """A target that never writes: the source waits, reads, and at last marks the object lost, under its own name."""
+    """R2.1: a target that never writes. The source waits, reads, and at last marks the object lost, under its own name."""
     key = await ledger_at(peer, stand.a)
     first = await stand.row(key)
     assert first is not None

@@ -63,6 +63,7 @@ async def ran(stand: Stand, key: ObjectKey, expected: list[str]) -> None:
 
 
 async def test_ct_26_messages_wait_for_the_route_and_the_seal_goes(stand: Stand, peer: Peer) -> None:
+    """R7.1: the session owner seals, switches and submits; nothing of the session moves."""
     owner = SessionOwner(peer)
     key, client = await bound(stand, peer, owner)
     client.send("before")

@@ -74,6 +74,7 @@ async def test_ct_19_the_same_cas_is_retried_until_it_is_known(
 async def test_ct_20_unconfirmed_at_the_deadline_everything_is_removed(
     stand: Stand, peer: Peer, proxy: StoreProxy
 ) -> None:
+    """R4.5.3."""
     key = await ledger_at(peer, stand.a)
     taken = await take(peer, stand.a, key)
     move = await source(peer, stand.b, taken, [peer.saved(key, "note", "saved")])

@@ -26,7 +26,7 @@ SHORT_S = 1.2
 
 
 async def test_target_choice_or_preparation_fails(it: FaultStand) -> None:
-    """Source keeps it, dispatch is never blocked, the operation fails."""
+    """R4.1.1: source keeps it, dispatch is never blocked, the operation fails."""
     item = await it.item()
     it.network.part(it.a.rid, it.b.rid)
     moving = it.move(item)
@@ -153,7 +153,7 @@ async def test_the_cutover_wait_is_over(it: FaultStand, command: int) -> None:
 
 
 async def test_the_target_ends_after_the_cas(it: FaultStand) -> None:
-    """Its authority stays, the object is unavailable; nothing is rolled back or started elsewhere."""
+    """R1.4: its authority stays, the object is unavailable; nothing is rolled back or started elsewhere."""
     moving, trap = await it.held_up(CUTOVER)
     it.stores[1].keep_answer()
     trap.release()

@@ -23,6 +23,7 @@ class Eager(Notebook):
 
 @pytest.mark.parametrize("repeat", range(20))
 async def test_simultaneous_dials_leave_one_link_that_loses_nothing(repeat: int) -> None:
+    """B8.13."""
     async with member("a", receiver=Eager()) as (a, seen_a), member("b", receiver=Eager()) as (b, seen_b):
 
         async def dial(turns: int, links: Links, other: Links) -> Link:

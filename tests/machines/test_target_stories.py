@@ -124,8 +124,10 @@ def test_a_conflict_drops_the_assembly_before_the_failure_is_sent(event: Event) 
 
 
 def test_a_repeated_chunk_is_compared() -> None:
+    """B8.3: other bytes are a conflict; the same ones change nothing, and the assembly goes on."""
     play = target_in(ts.Assembling)
     assert play(ev.ChunkArrived(0, b"01234", 2)) == [fx.CompareChunk(0, b"01234")]
+    assert play(ev.ChunkArrived(1, b"56789", 1)) == [fx.StoreChunk(5, b"56789"), fx.VerifyAssembly(99)]
 
 
 def test_a_payload_without_chunks_is_refused() -> None:
@@ -215,6 +217,7 @@ def test_a_resent_batch_replaces_the_partial_section_whole() -> None:
 
 
 def test_the_fallback_keeps_the_longest_batch_and_warns() -> None:
+    """R4.4.6: without a cutover in time the target warns and goes on."""
     play = target_in(ts.RelayReady)
     for record in ("r1", "r2"):
         play(ev.RelayArrived(record, 1))
@@ -242,6 +245,7 @@ def test_a_batch_resent_after_the_boundary_was_settled_is_dropped_by_position() 
 
 
 def test_a_cutover_that_does_not_match_counts_as_not_arrived() -> None:
+    """B8.5, R4.4.4: what follows it on its connection is behind the boundary all the same."""
     play = target_in(ts.RelayReady)
     play(ev.RelayArrived("r1", 1))
     assert logs(play(ev.CutoverArrived(2, 7, 1))) == ["cutover_mismatch"]

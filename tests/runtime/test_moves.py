@@ -131,6 +131,7 @@ async def test_recreate_moves_the_queue_and_not_the_state() -> None:
 
 
 async def test_disabled_never_moves_and_a_move_home_is_nothing() -> None:
+    """B1.8, B8.7."""
     async with cluster(nodes=2) as it:
         rooted = it.client.spot(Rooted, "r")
         await rooted.request(Rooted.ping)

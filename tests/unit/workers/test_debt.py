@@ -66,6 +66,7 @@ async def test_room_comes_when_the_node_keeps_no_more_than_its_limit() -> None:
 
 
 async def test_who_waits_for_room_looks_again_before_it_goes_on() -> None:
+    """B5.3: a move begins when the node keeps no more than its limit, not when it did for a moment."""
     retention = Retention(100)
     retention.keep(150)
     waiting = asyncio.ensure_future(retention.room())

@@ -87,6 +87,7 @@ def test_a_seal_takes_what_waits_for_its_object_and_leaves_the_rest() -> None:
 
 
 def test_above_the_retained_limit_credit_stays_with_the_record() -> None:
+    """B5.3: nothing is dropped; no new credit is given for it either."""
     wire = Wire(credit=0, retained_max=1)
     wire.deliver(b"sa", 1)
     assert wire.bank.records == 0

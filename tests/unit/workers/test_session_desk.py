@@ -147,6 +147,11 @@ async def test_a_seal_that_runs_out_takes_the_whole_session_with_it() -> None:
     assert sealed.story == [(CloseCode.SEAL_TIMEOUT, b"again")]
     assert other.story == [], "its socket is the same one; only its binding ends"
     assert it.logged == [("session_seal_timeout", "warning")]
+    # R7.4: who comes back finds no old binding, of either Actor, and is bound anew.
+    assert not any(it.desk.message(b"s1", key, "m") for key in (P1, P2))
+    again = it.bind(P1, generation=2)
+    assert it.desk.message(b"s1", P1, "new")
+    assert again.story == [(A, ("new",))]
 
 
 async def test_a_lease_that_is_over_closes_every_socket_once() -> None:
