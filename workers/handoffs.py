@@ -18,6 +18,7 @@ from sojourn.handoff.terms import FAILURE_REQUEST, HandoffIdentity, HandoffOptio
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind
 from sojourn.wire import (
     ActorIdentity,
+    ActorJoinRequest,
     InstanceSpotIdentity,
     MessageFollow,
     RelocationCutover,
@@ -35,6 +36,7 @@ from sojourn.wire import (
 from sojourn.workers.handoff_times import HandoffTimes
 from sojourn.workers.handoff_wire import HandoffWire, identity_of, manifest_of, object_key_of
 from sojourn.workers.intake import Intake
+from sojourn.workers.joins import Joins
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import is_follow
@@ -82,6 +84,7 @@ class Handoffs:
         self._next_number = 1
         self.times = HandoffTimes(node)
         self.intake = Intake(node)
+        self.joins = Joins(node)
 
     # which there are ----------------------------------------------------------------------------
 
@@ -121,6 +124,8 @@ class Handoffs:
             self._node.follow_noticed(command.envelope)
         elif isinstance(command, SessionRelocationSeal | SessionRelocationSealed | SessionRelocationRoute):
             self._node.sessions.command_arrived(link, command)
+        elif isinstance(command, ActorJoinRequest):
+            self.joins.asked(link, command)
         else:
             raise ProtocolError(f"{type(command).__name__} is not expected on this link")
 
@@ -197,7 +202,10 @@ class Handoffs:
         stable_type = command.object.instance_type if isinstance(command.object, InstanceSpotIdentity) else ""
         held = LocalObject(key, kind, stable_type, Place.TARGET)
         held.object_generation = command.object.object_generation
-        driver = TargetDriver(node, held, self._number(), plan, wire, self.options)
+        joined = None
+        if isinstance(command.object, ActorIdentity):
+            joined = self.joins.spot_of(command.object, identity.source)
+        driver = TargetDriver(node, held, self._number(), plan, wire, self.options, joined)
         self.targets[identity] = driver
         self._relays[_relocation_bytes(identity)] = driver
         self.intake.begin(driver, link, command, deadline_ms)

@@ -59,9 +59,11 @@ class TargetDriver(TargetRestoring):
         plan: TargetPlan,
         wire: HandoffWire,
         options: HandoffOptions,
+        joined: ObjectKey | None = None,
     ) -> None:
+        """`joined`: the User Spot of this node that an Actor enters with this move."""
         machine = TargetHandoff(plan, checksum, frozen_record, options)
-        super().__init__(node, held, number, plan.identity, wire, machine)
+        super().__init__(node, held, number, plan.identity, wire, machine, joined)
         self.plan = plan
         self._previous: dict[ObjectKey, LocalObject] = {}
         """What this node had of each participant before it was staged."""
@@ -285,7 +287,8 @@ class TargetDriver(TargetRestoring):
         node, row = self._node, self._rows.first.row
         memberships: dict[str, Membership] = {}
         if row.membership is not None and row.membership.kind is ObjectKind.ENTRY_SPOT:
-            # An Actor of an Entry Spot goes to the target's; one of a User Spot stays in it (section 8, R3.1).
+            # An Actor of an Entry Spot goes to the target's; one of a User Spot stays in it (section 8, R3.1). Where
+            # one joins a Spot, the rows' own write says so instead.
             rid = node.run.rid.decode("utf-8", "backslashreplace")
             memberships[row.object_id] = Membership(ObjectKind.ENTRY_SPOT, rid, 1)
         self._ask(

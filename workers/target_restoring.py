@@ -18,6 +18,7 @@ from sojourn.handoff.machine import Event, Log
 from sojourn.handoff.target import TargetHandoff
 from sojourn.handoff.target_states import Committing, RelayReady
 from sojourn.handoff.terms import HandoffIdentity
+from sojourn.ids import ObjectKey
 from sojourn.workers.assembly import Assembly
 from sojourn.workers.bulk_out import BulkOut
 from sojourn.workers.handoff_driver import HandoffDriver
@@ -42,11 +43,12 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         identity: HandoffIdentity,
         wire: HandoffWire,
         machine: TargetHandoff,
+        joined: ObjectKey | None = None,
     ) -> None:
         super().__init__(node, held, number, identity, wire, machine)
         self._assembly = Assembly(node.retention, node.loop)
         self._length = 0
-        self._rows = UnitRows(node.directory, held.key, node.shares_turn)
+        self._rows = UnitRows(node.directory, held.key, node.shares_turn, joined=joined)
         self._out: BulkOut | None = None
         self._row_told = False
         """The machine knows the rows, and nobody else stages the unit here: it may come into a worker."""
@@ -97,10 +99,13 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
     def _members(self) -> tuple[UnitMember, ...]:
         return tuple(
             UnitMember(
-                key, found.row.stable_type, found.row.object_generation, found.row.owner_generation + 1
+                found.row.key,
+                found.row.stable_type,
+                found.row.object_generation,
+                found.row.owner_generation + 1,
             )
-            for key, found in self._rows.others.items()
-            if found is not None
+            for found in self._rows.present()
+            if found is not self._rows.first
         )
 
     def _compare_chunk(self, effect: effects.CompareChunk) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sojourn.handoff.effects import Conditions
 from sojourn.handoff.terms import ParticipantFacts, RowFacts
-from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key, spot_key
 from sojourn.location import StoreWrite
 from sojourn.ownership import VersionedRow, move_unit, rewrite_object
 from sojourn.rows import (
@@ -81,15 +81,14 @@ class UnitRows:
         key: ObjectKey,
         shares_turn: Callable[[AuthorityRow], bool],
         *,
-        left: ObjectKey | None = None,
         joined: ObjectKey | None = None,
     ) -> None:
-        """`shares_turn`: whether the Spot of a row is `SpotWide`, so that its members move with it. `left` and
-        `joined`: the User Spots that the Actor of a cross-node join leaves and enters."""
+        """`shares_turn`: whether the Spot of a row is `SpotWide`, so that its members move with it. `joined`: the
+        User Spot that the Actor of a cross-node join enters; which one it leaves its own row says."""
         self.directory = directory
-        self._left = left
+        self._left: ObjectKey | None = None
         self._joined = joined
-        self._spots = tuple(sorted((spot for spot in (left, joined) if spot), key=authority_row_key))
+        self._spots: tuple[ObjectKey, ...] = () if joined is None else (joined,)
         self.key = key
         self._shares_turn = shares_turn
         self.first: VersionedRow | None = None
@@ -105,6 +104,7 @@ class UnitRows:
         while True:
             others = await self.directory.read_many(keys) if keys else {}
             found = await self.directory.read(self.key)
+            self._find_left(found)
             listed = self._listed(found)
             if listed == keys:
                 break
@@ -113,6 +113,17 @@ class UnitRows:
         if self.first is None:
             self.first = found
         return found
+
+    def _find_left(self, found: VersionedRow | None) -> None:
+        """The Spot that a join leaves is the one of the row as first read (R4.5.1)."""
+        if self._joined is None or self.first is not None or found is None:
+            return
+        membership = found.row.membership
+        if membership is not None and membership.kind is ObjectKind.USER_SPOT:
+            left = spot_key(membership.spot_id)
+            self._left = None if left == self._joined else left
+        spots = (spot for spot in (self._left, self._joined) if spot is not None)
+        self._spots = tuple(sorted(spots, key=authority_row_key))
 
     def _listed(self, found: VersionedRow | None) -> tuple[ObjectKey, ...]:
         row = None if found is None else found.row

@@ -1,4 +1,4 @@
-"""CT-32, as far as it can be told without joins: of two prepares for one temporary queue one ends (R11.2, B8.16).
+"""Of two prepares for one temporary queue one ends (R11.2, B8.16); on real nodes: CT-32.
 
 What a target holds for a Join from its Restore request to relay-ready is an attempt like any other.
 """

@@ -221,7 +221,7 @@ async def test_what_the_store_does_not_tell_is_told_as_unknown(
 
 async def test_a_join_changes_owner_membership_and_both_lists_at_once(bench: Bench) -> None:
     await bench.write(create_object(row(OTHER, B, members=("zoe",))))
-    rows = bench.unit(P1, left=ROOM, joined=OTHER)
+    rows = bench.unit(P1, joined=OTHER)
     found = await facts(rows)
     assert [(each.key, each.moves) for each in found.others] == [(ROOM, False), (OTHER, False)]
     assert [each.row.key for each in rows.present()] == [P1], "Spots take no part in the move itself"
