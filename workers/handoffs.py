@@ -210,18 +210,20 @@ class Handoffs:
         self._relays[_relocation_bytes(identity)] = driver
         self.intake.begin(driver, link, command, deadline_ms)
 
-    def opened_there(self, message: mesh.HandoffTimes) -> None:
+    def opened_there(self, link: Link, message: mesh.HandoffTimes) -> None:
         """A target has opened an object, and sends its figures: the row can be read."""
         source = self._asked.get(_octets_of((message.relocation_high, message.relocation_low)))
-        if source is not None:
+        if source is not None and source.plan.target == link.peer:
             source.handle(events.CommitTold())
         self.times.arrived(message)
 
-    def withdrawn(self, message: mesh.Withdrawn) -> None:
-        """A source says that it fenced an attempt (B6.7)."""
+    def withdrawn(self, link: Link, message: mesh.Withdrawn) -> None:
+        """A source says that it fenced an attempt (B6.7); nobody else may say so for it (R3.4)."""
         high, low = message.relocation_high, message.relocation_low
         driver = self._relays.get(_octets_of((high, low)))
-        if driver is not None and driver.plan.identity.attempt == message.attempt:
+        if driver is None or driver.plan.identity.source != link.peer:
+            return
+        if driver.plan.identity.attempt == message.attempt:
             driver.handle(events.WithdrawnReceived())
 
     # news for drivers ---------------------------------------------------------------------------

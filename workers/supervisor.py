@@ -421,9 +421,9 @@ class Supervisor(Member):
     def on_control(self, link: Link, message: mesh.MeshControl) -> None:
         """A control message from a peer."""
         if isinstance(message, mesh.HandoffTimes):
-            self.coordinator.opened_there(message)
+            self.coordinator.opened_there(link, message)
         elif isinstance(message, mesh.Withdrawn):
-            self.coordinator.withdrawn(message)
+            self.coordinator.withdrawn(link, message)
         elif isinstance(message, mesh.SealRefused):
             self.sessions.refused(link.peer, link.connection_id, message)
         else:

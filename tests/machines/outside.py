@@ -92,6 +92,7 @@ ANSWERS: dict[type[Machine], tuple[type[Event], ...]] = {
     TargetHandoff: (
         ev.RestoreRefused,
         ev.RivalPreferred,
+        ev.RivalKept,
         ev.ChunkDiffered,
         ev.AssemblyVerified,
         ev.AssemblyMismatched,
