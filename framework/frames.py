@@ -44,6 +44,7 @@ __all__ = [
     "LOOP_PACKET",
     "MARKER_PACKET",
     "REPLY_TO_AT",
+    "UNBIND_PACKET",
     "RecordHeader",
     "ReplyHeader",
     "bulk_frame",
@@ -86,8 +87,9 @@ FLAG_FOLLOW = 0x20
 """Sent on by a former owner (Message Follow, R10): not answered with another look-up at the sender."""
 
 FLAG_LOOP = 0x40
-"""A worker's own loop record: it comes back to that worker behind everything the worker sent to the object by
-way of its supervisor, and tells it that it may use the short way from mailbox to mailbox. Never handled."""
+"""The framework's own record, taken along like any other and never handled; its packet name says which: a worker's
+loop record, which comes back to that worker behind everything the worker sent to the object by way of its supervisor,
+and tells it that it may use the short way from mailbox to mailbox; or an unbind (B11.1)."""
 
 FLAG_FIRST = 0x80
 """From a supervisor to its worker only: the Relocation Store keeps this message until its handler has ended, and the
@@ -107,6 +109,9 @@ ADMISSION_PACKET = "sojourn.on_create_actor"
 
 LOOP_PACKET = "sojourn.loop"
 """Reserved packet name of a loop record."""
+
+UNBIND_PACKET = "sojourn.unbind"
+"""Reserved packet name of an unbind on its way to an Actor's owner, whose supervisor carries it out (B11.1)."""
 
 _RECORD = struct.Struct(">BBBBQQQQHB")
 _REPLY = struct.Struct(">BBQQQB")

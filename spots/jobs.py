@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.control import FirstHandled
 from sojourn.errors import DeadlineExceeded, InvalidOperation, ProtocolError, Rejected, SojournError
-from sojourn.frames import ADMISSION_PACKET, FLAG_COMPLETE, FLAG_FIRST, KIND_REPLY
+from sojourn.frames import (
+    ADMISSION_PACKET,
+    FLAG_COMPLETE,
+    FLAG_FIRST,
+    FLAG_LOOP,
+    KIND_REPLY,
+    UNBIND_PACKET,
+    record_frame,
+)
 from sojourn.ids import describe_key
 from sojourn.spots.answers import answer_error
 from sojourn.spots.failures import failure_of
@@ -211,13 +219,36 @@ class RecordCall(Job):
             host.dead_letter(cell.key, self.packet, "expired")
             self.answer_error(_expired(cell, self.name))
             return None
-        handler = self.handler = cell.type.handlers.get(self.packet) or cell.type.handler(self.packet)
+        known = cell.type.handlers.get(self.packet)
+        if known is None and self.packet == UNBIND_PACKET:
+            self._give_back()
+            return None
+        handler = self.handler = known or cell.type.handler(self.packet)
         args, kwargs = host.outbox.codec.decode_arguments(handler, content_type, memoryview(body)[at:])
         host.counters.handled += 1
         self.started = True
         if kwargs:
             return handler.function(cell.instance, *args, **kwargs)
         return handler.function(cell.instance, *args)
+
+    def _give_back(self) -> None:
+        """An unbind among the saved work of a peer: it is the supervisor's to carry out (B11.1)."""
+        header, host = self.header, self.cell.host
+        host.counters.handled += 1
+        frame = record_frame(
+            FLAG_LOOP | FLAG_COMPLETE,
+            0,
+            self.cell.type.kind,
+            header.object_generation,
+            0,
+            header.operation_high,
+            header.operation_low,
+            header.fence_at,
+            header.key,
+            b"",
+            bytes(self.record),
+        )
+        host.port.submit(frame)
 
     def _read_generally(self) -> Call:
         """What the quick reader would not judge: a record that is unusual, or malformed."""

@@ -41,7 +41,14 @@ from sojourn.workers.lease_keeper import LeaseKeeper
 from sojourn.workers.links import Links
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.peer_calls import PeerCalls
-from sojourn.workers.records import error_reply, marker_frame, marker_number, record_origin, too_large
+from sojourn.workers.records import (
+    error_reply,
+    marker_frame,
+    marker_number,
+    record_origin,
+    too_large,
+    unbind_payload,
+)
 from sojourn.workers.roster import Roster
 from sojourn.workers.router import Router, lost_error
 from sojourn.workers.routes import Route
@@ -228,6 +235,14 @@ class Exchange:
         elif not header.flags & frames.FLAG_LOOP:
             self.count("dead_letters")
             self.log("dead_letter", "warning", object_id=describe_key(header.key), reason=str(error))
+        elif unbind_payload(body, header) is not None:
+            self.unbind_failed(header.key, error)
+
+    def unbind_failed(self, key: ObjectKey, error: SojournError) -> None:
+        """An unbind on its way did not come to the Actor's row: a later move of the Actor asks the session owner in
+        vain, and goes on without a seal (B11.2)."""
+        name = describe_key(key)
+        self.log("unbind_failed", "warning", object_id=name, kind=error.kind, reason=str(error))
 
     def _refuse_marker(self, origin: NodeRun, number: int) -> None:
         """A path marker that nobody takes in: its sender need not wait for it."""
@@ -273,6 +288,9 @@ class Exchange:
                     held.key, held.kind, held.object_generation, held.owner_generation, self.lease_generation
                 )
             )
+
+    def unbind_arrived(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+        """Bindings are written by supervisors; a member without objects has none."""
 
     def notice_follow(self, to: NodeRun, held: LocalObject, header: RecordHeader) -> None:
         """Command 50 is the supervisor's."""

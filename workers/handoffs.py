@@ -292,6 +292,7 @@ class Handoffs:
         self.sources.pop(driver.plan.identity, None)
         self._asked.pop(_relocation_bytes(driver.plan.identity), None)
         self._numbers.pop(driver.number, None)
+        self._node.bindings.look_again()
 
     def target_forgotten(self, driver: TargetDriver) -> None:
         """A target has nothing left to remember."""

@@ -26,12 +26,16 @@ __all__ = [
     "record_origin",
     "renewed_frame",
     "too_large",
+    "unbind_frame",
+    "unbind_payload",
 ]
 
 _new_tuple = tuple.__new__
 _GENERATION = struct.Struct(">Q")
 _MARKER_BODY = struct.Struct(">Q")
 _MARKER_CONTENT = "application/octet-stream"
+_UNBIND_CONTENT = "application/x-sojourn+msgpack"
+_ENVELOPE_HEAD_OCTETS = 5
 
 
 def record_origin(body: bytes, start: int) -> NodeRun:
@@ -73,7 +77,7 @@ def frame_of_record(record: bytes, kind: int, key: bytes, flags: int = 0, hops: 
         flags |= frames.FLAG_REQUEST
     if fields.packet_name == frames.MARKER_PACKET:
         flags |= frames.FLAG_MARKER
-    elif fields.packet_name == frames.LOOP_PACKET:
+    elif fields.packet_name in (frames.LOOP_PACKET, frames.UNBIND_PACKET):
         flags |= frames.FLAG_LOOP
     return frames.record_frame(
         flags,
@@ -115,6 +119,26 @@ def marker_frame(
     return frames.record_frame(
         frames.FLAG_MARKER, 0, kind, 0, 0, operation[0], operation[1], len(head), key, b"", head + payload
     )
+
+
+def unbind_frame(source_prefix: bytes, key: ObjectKey, fields: bytes, operation: tuple[int, int]) -> bytes:
+    """An unbind on its way to an Actor's owner (B11.1): an ordinary one-way record with the reserved packet name.
+    `fields`: the binding as a MessagePack array of its six session fields."""
+    head = fast_record.encode_record_head(source_prefix, None, *operation, 9, 0)
+    payload = fast_record.encode_payload(frames.UNBIND_PACKET, _UNBIND_CONTENT, fields)
+    flags, kind = frames.FLAG_LOOP, ObjectKind.ACTOR
+    return frames.record_frame(flags, 0, kind, 0, 0, *operation, len(head), key, b"", head + payload)
+
+
+def unbind_payload(body: bytes, header: RecordHeader) -> bytes | None:
+    """The encoded binding of an unbind, whether its route fence stands in it already or not; None: it is another
+    record of the framework's own."""
+    at = header.record_at + header.fence_at
+    if body[1] & frames.FLAG_COMPLETE:
+        at = fast_record.fence_end(body, at)
+    names = fast_record.payload_prefix(frames.UNBIND_PACKET, _UNBIND_CONTENT)
+    at += _ENVELOPE_HEAD_OCTETS
+    return body[at + len(names) + 4 :] if body.startswith(names, at) else None
 
 
 def marker_number(body: bytes) -> int:

@@ -17,6 +17,7 @@ from sojourn.frames import (
     FLAG_COMPLETE,
     FLAG_FOLLOW,
     FLAG_INTENT,
+    FLAG_LOOP,
     FLAG_MARKER,
     FLAG_REQUEST,
     HOPS_MAX,
@@ -29,7 +30,7 @@ from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.workers.debt import Creditor, Debt
 from sojourn.workers.lanes import RunningRequest, WorkerLane
 from sojourn.workers.objects import LocalObject, Place
-from sojourn.workers.records import marker_number, record_origin, renewed_frame
+from sojourn.workers.records import marker_number, record_origin, renewed_frame, unbind_payload
 from sojourn.workers.senders import SenderPaths
 
 __all__ = ["Router", "RouterHost"]
@@ -37,6 +38,8 @@ __all__ = ["Router", "RouterHost"]
 _PLAIN = frozenset({0, FLAG_REQUEST, FLAG_INTENT, FLAG_REQUEST | FLAG_INTENT})
 """Flags of a new message without anything special about it."""
 _ACTIVE = Place.ACTIVE
+_OWN = FLAG_MARKER | FLAG_LOOP
+"""A record of the framework's own."""
 _PLAIN_COMPLETE = frozenset(flags | FLAG_COMPLETE for flags in _PLAIN)
 _NO_GENERATION = bytes(8)
 _GENERATION_AT = 4
@@ -81,6 +84,10 @@ class RouterHost(Protocol):
 
     def answer_marker(self, to: NodeRun, number: int, held: LocalObject) -> None:
         """Tell a sender that its marker was taken in here."""
+        ...
+
+    def unbind_arrived(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+        """An unbind has come to an Actor that is here and open (B11.1)."""
         ...
 
     def fail_record(self, body: bytes, header: RecordHeader, error: SojournError) -> None:
@@ -200,8 +207,7 @@ class Router:
         if not body[1] & FLAG_COMPLETE and (fence := held.fence):
             body = frames.complete_record(body, header, fence, held.object_generation)
         if place is Place.ACTIVE:
-            if header.flags & FLAG_MARKER:
-                self._host.answer_marker(record_origin(body, header.record_at), marker_number(body), held)
+            if header.flags & _OWN and self._is_for_the_node(held, body, header):
                 self._return(debt)
             else:
                 self._host.lanes[held.worker].deliver(body, header, debt)
@@ -210,6 +216,16 @@ class Router:
         else:
             assert held.staging is not None
             held.staging.record_arrived(body, header, from_run, debt)
+
+    def _is_for_the_node(self, held: LocalObject, body: bytes, header: RecordHeader) -> bool:
+        """Carry out what the supervisor does at its place among the records; False: it is the worker's."""
+        if header.flags & FLAG_MARKER:
+            self._host.answer_marker(record_origin(body, header.record_at), marker_number(body), held)
+        elif unbind_payload(body, header) is not None:
+            self._host.unbind_arrived(held, body, header)
+        else:
+            return False
+        return True
 
     @staticmethod
     def _return(debt: Debt | None) -> None:

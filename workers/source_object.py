@@ -151,6 +151,7 @@ class SourceObject(HandoffDriver[MachineT]):
         for each in self._unit:
             each.place = Place.SOURCE
             each.staging = self
+        node.bindings.look_again()
         node.lanes[held.worker].flush_objects({each.key for each in self._unit})
         high, low = self._identity.relocation_id
         wait_ms = max(1, int((effect.until - node.loop.time()) * 1000))

@@ -360,6 +360,10 @@ class Supervisor(Member):
             self.creation.first_record(body, header, debt)
         return True
 
+    def unbind_arrived(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+        """An unbind has come to an Actor of this node, perhaps with a move (B11.1)."""
+        self.start(self.bindings.carry_out(held, body, header))
+
     def notice_follow(self, to: NodeRun, held: LocalObject, header: RecordHeader) -> None:
         """Tell a sender where its record was followed to (command 50, B9.2)."""
         self.coordinator.following.notice_passed_on(to, held, header)

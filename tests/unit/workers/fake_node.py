@@ -171,6 +171,7 @@ class FakeNode:
         self.activated: list[bytes] = []
         self.logged: list[str] = []
         self.markers: list[tuple[NodeRun, int]] = []
+        self.unbinds: list[bytes] = []
         self.asked: list[int] = []
         """Operation numbers whose look-ups reached the directory."""
         self.here: set[ObjectKey] = set()
@@ -285,6 +286,9 @@ class FakeNode:
 
     def notice_route(self, to: NodeRun, held: LocalObject) -> None:
         self.told.append(("route", to))
+
+    def unbind_arrived(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+        self.unbinds.append(body)
 
     def notice_follow(self, to: NodeRun, held: LocalObject, header: RecordHeader) -> None:
         self.told.append(("follow", to))

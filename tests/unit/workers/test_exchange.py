@@ -17,11 +17,12 @@ from sojourn.frames import (
     FLAG_LOOP,
     FLAG_MARKER,
     FLAG_REQUEST,
+    complete_record,
     parse_record_header,
     parse_reply_header,
     set_hops,
 )
-from sojourn.ids import NodeRun, ObjectKey, ObjectKind, spot_key
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key, spot_key
 from sojourn.options import Options
 from sojourn.rows import HostState, NodeDescriptor, TypeSupport
 from sojourn.spots.app import App
@@ -29,8 +30,8 @@ from sojourn.workers.client import Client
 from sojourn.workers.debt import Debt
 from sojourn.workers.directory import OwnedElsewhere
 from sojourn.workers.exchange import Exchange, new_generation
-from sojourn.workers.objects import LocalObject, Place
-from sojourn.workers.records import marker_frame
+from sojourn.workers.objects import LocalObject, Place, route_fence
+from sojourn.workers.records import marker_frame, unbind_frame
 from sojourn.workers.router import Router
 from sojourn.workers.senders import Outstanding, SenderPaths
 
@@ -258,6 +259,23 @@ async def test_each_record_that_ends_is_told_in_its_own_way(
     assert [route for route, _ in member.answers] == [1]
     assert member.counters == {"failed_requests": 1, "dead_letters": 1}
     assert [record.getMessage() for record in caplog.records] == ["dead_letter"]
+
+
+@pytest.mark.parametrize("complete", [True, False])
+async def test_an_unbind_that_ends_is_told_with_its_kind_and_is_no_dead_letter(
+    member: Member, caplog: pytest.LogCaptureFixture, complete: bool
+) -> None:
+    body = unbind_frame(member.source_prefix, actor_key("p"), b"\xc0", (1, 2))
+    header = parse_record_header(body)
+    if complete:
+        fence = route_fence(header.key, ObjectKind.ACTOR, 1, member.run, 1, 1)
+        body = complete_record(body, header, fence, 1)
+    member.fail_record(body, parse_record_header(body), Unavailable("no way", applied="no"))
+    assert member.counters == {}
+    (record,) = caplog.records
+    assert record.getMessage() == "unbind_failed"
+    told = vars(record)["sojourn"]
+    assert (told["object_id"], told["kind"], told["reason"]) == ("actor 'p'", "Unavailable", "no way")
 
 
 def test_a_client_tells_the_fields_in_the_text_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ from sojourn.frames import (
     FLAG_COMPLETE,
     FLAG_FOLLOW,
     FLAG_INTENT,
+    FLAG_LOOP,
     FLAG_MARKER,
     FLAG_REQUEST,
     HOPS_MAX,
@@ -20,10 +21,17 @@ from sojourn.frames import (
     parse_reply_header,
     set_hops,
 )
-from sojourn.ids import NodeRun, ObjectKind, spot_key
+from sojourn.ids import NodeRun, ObjectKind, actor_key, spot_key
 from sojourn.workers.debt import Debt
 from sojourn.workers.objects import LocalObject, Place
-from sojourn.workers.records import is_follow, marker_frame
+from sojourn.workers.records import (
+    frame_of_record,
+    frozen_record,
+    is_follow,
+    marker_frame,
+    unbind_frame,
+    unbind_payload,
+)
 from sojourn.workers.routes import Route
 from sojourn.workers.senders import Outstanding
 
@@ -205,6 +213,63 @@ async def test_an_object_that_left_without_a_trace_ends_its_records(node: FakeNo
     hold(node, Place.FOLLOW)
     node.router.from_local(node.record(KEY, 1), Credits())
     assert [type(error) for _, error in node.failed] == [Unavailable]
+
+
+# unbinds (B11.1)
+
+ACTOR = actor_key("p")
+FIELDS = b"\x96the six fields"
+
+
+def hold_actor(node: FakeNode, place: Place) -> tuple[LocalObject, bytes]:
+    """An Actor, and an unbind for it."""
+    held = LocalObject(ACTOR, ObjectKind.ACTOR, "Player", place)
+    held.worker = 0
+    held.settle(5, 3, HERE, 7)
+    node.router.objects[ACTOR] = held
+    return held, unbind_frame(node.source_prefix, ACTOR, FIELDS, (1, 2))
+
+
+async def test_an_unbind_for_an_open_actor_is_the_node_s_and_never_a_worker_s(node: FakeNode) -> None:
+    _, body = hold_actor(node, Place.ACTIVE)
+    credits = Credits()
+    node.router.from_link(THERE, body, credits)
+    probe = set_hops(node.record(ACTOR, 3, flags=0, kind=ObjectKind.ACTOR, stable_type=b""), 0, FLAG_LOOP)
+    node.router.from_local(probe, credits)
+    (arrived,) = node.unbinds
+    assert unbind_payload(arrived, parse_record_header(arrived)) == FIELDS
+    assert node.records == [3], "a worker's own loop record goes to the worker"
+    assert credits.records == 2
+
+
+@pytest.mark.parametrize("place", [Place.SOURCE, Place.TARGET])
+async def test_an_unbind_is_taken_along_and_known_again_where_it_comes_out(
+    node: FakeNode, place: Place
+) -> None:
+    """Command 31 and saved work carry the frozen record alone."""
+    held, body = hold_actor(node, place)
+    held.staging = taken = Taken()
+    node.router.from_local(body, Credits())
+    assert node.unbinds == []
+    ((kept, _),) = taken.records
+    out = frame_of_record(frozen_record(kept), ObjectKind.ACTOR, ACTOR)
+    header = parse_record_header(out)
+    assert header.flags == FLAG_LOOP | FLAG_COMPLETE
+    assert unbind_payload(out, header) == FIELDS
+    held.place, held.staging = Place.ACTIVE, None
+    node.router.into(held, out, header, None, None)
+    assert node.unbinds == [out]
+
+
+async def test_an_unbind_is_followed_as_it_is(node: FakeNode) -> None:
+    held, body = hold_actor(node, Place.ACTIVE)
+    node.install_follow(held, THERE)
+    node.router.from_local(body, Credits())
+    await node.settle()
+    ((_, followed),) = node.sent
+    header = parse_record_header(followed)
+    assert (is_follow(followed), header.hops) == (True, 1)
+    assert unbind_payload(followed, header) == FIELDS
 
 
 # replies
