@@ -7,7 +7,6 @@ not know which side it drives; every rule of order and recovery is the machine's
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -18,6 +17,7 @@ from sojourn.frames import parse_record_header
 from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log, Machine
 from sojourn.handoff.terms import HandoffIdentity
 from sojourn.ids import NodeRun, describe_key
+from sojourn.wire import MaintenanceRelocationContext
 from sojourn.workers.bulk_out import BulkOut
 from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.link import Link
@@ -263,9 +263,13 @@ class HandoffDriver(Generic[MachineT]):
         self, requests: Iterable[OpenRequest | SavedRequest], error: SojournError
     ) -> None:
         """Answer requests whose node is gone: with the reply it had stored, if it did (B7.1), else with the error."""
-        await asyncio.gather(*[self._end_one_in_doubt(request, error) for request in requests])
+        await asyncio.gather(
+            *[self._end_one_in_doubt(request, error, number) for number, request in enumerate(requests, 1)]
+        )
 
-    async def _end_one_in_doubt(self, request: OpenRequest | SavedRequest, error: SojournError) -> None:
+    async def _end_one_in_doubt(
+        self, request: OpenRequest | SavedRequest, error: SojournError, number: int
+    ) -> None:
         reference = reply_reference(request.generation, request.operation_high, request.operation_low)
         try:
             blob = await self._node.blobs.read(reference)
@@ -274,10 +278,10 @@ class HandoffDriver(Generic[MachineT]):
             body = None
         if body is None:
             self._end_requests([request], error)
-        elif self._node.router.reply(body):
+        else:
             self._node.count("replies_from_store")
-            with contextlib.suppress(SojournError):  # its retention ends it otherwise
-                await self._node.blobs.delete(reference)
+            context = MaintenanceRelocationContext(self._wire.identity, 1, number)
+            self._node.replies.bring(body, context)
 
     def _log(self, effect: Log) -> None:
         fields = {name: value for name, value in effect.fields.items() if name != "relocation_id"}

@@ -163,11 +163,31 @@ class MovedReplies:
         """A request that moved ended here: `body` is its reply, for another node."""
         run = NodeRun(header.rid, header.generation)
         moved = None if held is None else held.moved
+        if moved is None:
+            self._node.send_reply(run, body)
+        else:
+            self._keep(run, header, body, moved.context(request))
+
+    def bring(self, body: bytes, context: MaintenanceRelocationContext) -> None:
+        """A reply that a node which ended had stored: it becomes this node's to repeat. Its blob stays until the
+        requester has it: whoever deletes it earlier loses it with the connection."""
+        header = frames.parse_reply_header(body)
+        run = NodeRun(header.rid, header.generation)
+        if run != self._node.run:
+            self._keep(run, header, body, context)
+            return
+        self._node.router.reply(body)
+        reference = reply_reference(run.generation, header.operation_high, header.operation_low)
+        self._node.start(self._delete(reference))
+
+    def _keep(
+        self, run: NodeRun, header: ReplyHeader, body: bytes, context: MaintenanceRelocationContext
+    ) -> None:
         key = (run, header.operation_high, header.operation_low, header.reply_route)
-        if moved is None or key in self._kept or not self._room(len(body)):
+        if key in self._kept or not self._room(len(body)):
             self._node.send_reply(run, body)
             return
-        kept = self._kept[key] = _Kept(run, header, body, moved.context(request))
+        kept = self._kept[key] = _Kept(run, header, body, context)
         self._count(kept.octets)
         link = self._node.links.get(run)
         until = self._node.loop.time() + self._node.options.reply_retention_ms / 1000

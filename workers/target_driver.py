@@ -70,6 +70,8 @@ class TargetDriver(TargetRestoring):
         self._early_markers: list[bytes] = []
         self._early: list[Event] | None = []
         """What came before it was decided whether the attempt may start (B8.16)."""
+        self._let_go = False
+        """What was held is settled: what still comes is passed on, and not counted as kept (B5.3)."""
         self.heir: TargetDriver | None = None
         """The driver of the identity that takes this one's place (B8.16)."""
         self._steps = {
@@ -169,6 +171,8 @@ class TargetDriver(TargetRestoring):
         header = parse_record_header(body)
         if header.flags & FLAG_MARKER:
             self.marker_arrived(body, header)
+        if self.held.staging is self and not self._let_go:  # a late one is delivered, not kept
+            self.held.owe(None, len(body), self._node.retention)
         self.handle(events.RelayArrived(body, link.connection_id))
 
     # links --------------------------------------------------------------------------------------
@@ -303,11 +307,11 @@ class TargetDriver(TargetRestoring):
         )
 
     def _open_dispatch(self, effect: effects.OpenDispatch) -> None:
-        node, held = self._node, self.held
+        node = self._node
         for each in self._unit:
             each.settle(each.object_generation, each.owner_generation + 1, node.run, node.lease_generation)
             each.noticed = None
-        held.settle_debts(self._node.retention)
+        self._settle()
         if not self._worker_gone:
             self._open(effect)
         elif self._lost is None:
@@ -376,6 +380,11 @@ class TargetDriver(TargetRestoring):
         self._node.coordinator.times.tell(self, opened)
         return events.DispatchOpened()
 
+    def _settle(self) -> None:
+        """What was taken in here is the object's now, or nobody's."""
+        self._let_go = True
+        self.held.settle_debts(self._node.retention)
+
     def _commit_sessions(self, effect: effects.CommitSessions) -> None:
         """Command 44 to the owner of every session of the unit, as the rows name it (R4.6.4)."""
         for wire in wires_of(self.plan.identity, (row for row, _ in self._rows.present())):
@@ -398,7 +407,7 @@ class TargetDriver(TargetRestoring):
             self._counted = False
             node.count_object(self._worker, -len(self._unit))
         self._assembly.clear()
-        held.settle_debts(self._node.retention)
+        self._settle()
         direct = list(effect.direct)
         if effect.end_work:
             self._fail_held(effects.FailHeld(effect.relay, "Unavailable"))

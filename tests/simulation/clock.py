@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-__all__ = ["Clock", "Timer"]
+__all__ = ["Clock", "LocalClock", "Timer"]
 
 
 class Timer:
@@ -50,3 +50,24 @@ class Clock:
                 self.steps += 1
                 timer.call(*timer.arguments)
         self.now = max(self.now, end)
+
+
+class LocalClock:
+    """The clock of one run: it lies `offset_s` beside virtual time, the store's, and runs at a rate of its own.
+
+    An instant of one run means nothing to another, and a duration not quite the same.
+    """
+
+    __slots__ = ("_clock", "_offset_s", "rate")
+
+    def __init__(self, clock: Clock, offset_s: float = 0.0, rate: float = 1.0) -> None:
+        self._clock = clock
+        self._offset_s = offset_s
+        self.rate = rate
+
+    def now(self) -> float:
+        return self._clock.now * self.rate + self._offset_s
+
+    def when(self, instant: float) -> float:
+        """The virtual time at which this clock shows `instant`."""
+        return (instant - self._offset_s) / self.rate

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from tests.simulation.history import Violation
-from tests.simulation.mix import Mix, draw_mix
+from tests.simulation.mix import PLAIN, Mix, draw_mix
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.world import World
 
@@ -31,7 +31,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "design" / "drills.md"
 
 def mix_of(mutant: Mutant, seed: int) -> Mix:
     """The seed's own mix with what the drill asks for."""
-    mix = replace(draw_mix(Random(seed ^ 0x5EED)), members=0, touches=0.0, sessions=0, long_turns=0.0)
+    mix = replace(draw_mix(Random(seed ^ 0x5EED)), members=0, touches=0.0, sessions=0, long_turns=0.0, **PLAIN)
     return replace(mix, store=mix.store._replace(**mutant.store), **mutant.mix)
 
 

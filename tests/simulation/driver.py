@@ -45,8 +45,11 @@ class Driver:
         self._busy = False
         self._waiting: list[Event] = []
 
-    def deliver(self, event: Event) -> None:
-        """One event at a time, each with its effects: an event caused by an effect waits its turn."""
+    def deliver(self, event: Event, not_before: float = 0.0) -> None:
+        """One event at a time, each with its effects: an event caused by an effect waits its turn.
+
+        `not_before` is what this run's clock shows at least: a deadline that has come, whatever the rounding.
+        """
         self._waiting.append(event)
         if self._busy:
             return
@@ -54,7 +57,7 @@ class Driver:
         try:
             while self._waiting:
                 event = self._waiting.pop(0)
-                now = self.world.clock.now
+                now = max(self.node.local.now(), not_before)
                 self.world.trace(self.node, self.key, event)
                 for effect in self.machine.handle(event, now):
                     self.world.trace(self.node, self.key, effect)
@@ -75,12 +78,13 @@ class Driver:
         self._armed = deadline
         self._timer = None
         if deadline is not None:
-            self._timer = self.world.clock.at(deadline, self.node.step, self._fire, deadline)
+            due = self.node.local.when(deadline)
+            self._timer = self.world.clock.at(due, self.node.step, self._fire, deadline)
 
     def _fire(self, deadline: float) -> None:
         if deadline == self._armed:
             self._armed = None
-            self.deliver(DeadlineReached())
+            self.deliver(DeadlineReached(), deadline)
 
     def carry_out(self, effect: Effect) -> None:
         method: Callable[[Any, Any], None] | None = self._carriers.get(type(effect))

@@ -17,9 +17,10 @@ from sojourn.ids import NodeRun
 if TYPE_CHECKING:
     from tests.simulation.jobs import Permit
 
-__all__ = ["LOST_ON_THE_WAY", "History", "Payload", "Record", "Violation"]
+__all__ = ["LOST_ON_THE_WAY", "LOST_WITH_OBJECT", "History", "Payload", "Record", "Violation"]
 
 LOST_ON_THE_WAY = "lost with a connection"
+LOST_WITH_OBJECT = "lost with its object"
 ORDER_SLACK_S = 2.1
 """A disturbance excuses order this long after it: the limit of a marker (B9.4)."""
 
@@ -33,11 +34,15 @@ class Record:
 
     __slots__ = (
         "accepted_at",
+        "ended_elsewhere",
         "excuse",
         "fate",
+        "held",
         "hops",
+        "kept",
         "key",
         "marker",
+        "moved",
         "number",
         "origin",
         "permit",
@@ -76,6 +81,14 @@ class Record:
         """Its place in the order of the whole unit, as the source of a handoff fixed it."""
         self.permit: Permit | None = None
         """Held from its admission to right before its turn (B5.1)."""
+        self.held = False
+        """A handoff has it, as it came from a connection, and counts it as retained (B5.3)."""
+        self.ended_elsewhere = False
+        """The source of a move ended it, since nobody else was there to do so."""
+        self.moved = False
+        """It came to where it is with a move (B7.1)."""
+        self.kept = False
+        """Its reply is repeated until its requester has it."""
         self.request = False
         self.replies = 0
         self.reply_excuse: str | None = None
@@ -126,6 +139,8 @@ class History:
         self.payloads: list[Payload] = []
         self.counts: Counter[str] = Counter()
         self.stamps: dict[object, int] = {}
+        self.ends_taken = False
+        """Sources end what they took along and nobody else can (R5.2)."""
 
     # operations
 
@@ -266,6 +281,8 @@ class History:
     def _check_request(self, record: Record, lost_runs: set[NodeRun]) -> None:
         if record.terminal is None:
             raise Violation(f"{record} has no terminal at its requester")
+        if record.excuse == LOST_WITH_OBJECT and self.ends_taken and not record.ended_elsewhere:
+            raise Violation(f"{record} was lost with its object and nobody was told")
         if record.fate is not None and not record.replies:
             raise Violation(f"{record} was {record.fate} and nobody was told")
         told = record.reply_arrived or record.reply_excuse is not None or record.where in lost_runs

@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING
 from tests.simulation.history import Record, Violation
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from tests.simulation.network import Connection
     from tests.simulation.node import Node
     from tests.simulation.objects import LocalObject
 
-__all__ = ["JobPool", "Permit"]
+    class Pool(Protocol):
+        def returned(self) -> None: ...
+
+
+__all__ = ["RECORD_OCTETS", "JobPool", "Permit"]
+
+RECORD_OCTETS = 8
+"""What each record counts while it is kept for somebody who cannot take it (B5.3)."""
 
 
 class Permit:
@@ -20,7 +29,7 @@ class Permit:
 
     __slots__ = ("pool", "returned")
 
-    def __init__(self, pool: JobPool) -> None:
+    def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.returned = False
 
@@ -51,6 +60,7 @@ class JobPool:
             item.put(record)
         elif self.waiting or self.in_use >= self.limit:
             self.waiting.append((item, record, connection))
+            self.node.retained.keep(RECORD_OCTETS)
             return
         else:
             record.permit = self.take()
@@ -91,6 +101,7 @@ class JobPool:
                 item.in_line = False
                 item.start_next()
                 continue
+            self.node.retained.free(RECORD_OCTETS)
             if connection is not None:
                 self.node.world.network.give_credit(connection, self.node)
             if item.status != "open" or self.node.objects.get(item.key) is not item:
@@ -112,6 +123,7 @@ class JobPool:
             elif record is None:
                 item.in_line = False
             else:
+                self.node.retained.free(RECORD_OCTETS)
                 item.join_backlog(record)
                 if connection is not None:
                     self.node.world.network.give_credit(connection, self.node)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sojourn.handoff.terms import RowFacts
 from sojourn.lease import LeaseClock, LeaseSettings, PutLease, ReadLease, RenewLease, WaitUntil
 
-from tests.simulation.clock import Timer
+from tests.simulation.clock import LocalClock, Timer
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
@@ -23,13 +23,13 @@ SETTINGS = LeaseSettings(ttl_ms=3_000, renew_ms=800, renew_timeout_ms=500, margi
 class Lease:
     """Puts, renews and re-reads the lease of one run; `admitted_until` is the run's admission deadline.
 
-    The clock of the run lies `offset_s` beside virtual time: no instant of one run means anything to another.
+    `offset_s` is how far its clock lies beside virtual time at the start.
     """
 
     def __init__(self, node: Node, offset_s: float) -> None:
         self.node = node
-        self.offset_s = offset_s
-        self.clock = LeaseClock(SETTINGS)
+        self._local = LocalClock(node.world.clock, offset_s, node.local.rate)
+        self.clock = LeaseClock(node.world.lease_settings)
         self.admitted_until = 0.0
         """On virtual time; 0 = nothing may run."""
         self._attempt = 0
@@ -40,7 +40,7 @@ class Lease:
         """A fault: until then every write and read of the lease fails, and everything else goes on."""
 
     def now_ms(self) -> int:
-        return int((self.node.world.clock.now + self.offset_s) * 1000)
+        return int(self._local.now() * 1000)
 
     def start_held(self) -> None:
         """At the start of the world every run has put its lease."""
@@ -58,7 +58,7 @@ class Lease:
             if step.at_ms is not None:
                 if self._timer is not None:
                     self._timer.cancel()
-                due = max(0.0, step.at_ms / 1000 - self.offset_s) + 0.001
+                due = max(0.0, self._local.when(step.at_ms / 1000)) + 0.001
                 self._timer = self.node.world.clock.at(due, self.node.step, self.step)
             return
         self.clock.sent(self.now_ms())
@@ -138,7 +138,7 @@ class Lease:
     def _moved(self) -> None:
         """Tell everybody here the admission deadline; a turn that runs past it is cancelled."""
         deadline_ms = self.clock.admission_deadline_ms
-        self.admitted_until = deadline_ms / 1000 - self.offset_s if deadline_ms else 0.0
+        self.admitted_until = self._local.when(deadline_ms / 1000) if deadline_ms else 0.0
         if self._watch is None:
             self._watch = self.node.world.clock.at(self.admitted_until, self.node.step, self._over)
         if self.node.admits():

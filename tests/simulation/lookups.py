@@ -40,7 +40,7 @@ class Lookups:
 
     def _looked_up(self, key: bytes, known: bool, row: RowFacts | None, leased: bool) -> None:
         path = self.node.path(key)
-        path.learned_at = self.node.world.clock.now
+        path.learned_at = self.node.local.now()
         if not known:
             path.deliver(RouteRefused("Unavailable"))
         elif row is None or row.lost or not self._lives(row, leased):

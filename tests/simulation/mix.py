@@ -10,7 +10,7 @@ from sojourn.handoff.terms import HandoffOptions
 
 from tests.simulation.store import StoreFaults
 
-__all__ = ["Mix", "draw_mix"]
+__all__ = ["PLAIN", "Mix", "draw_mix"]
 
 
 @dataclass(slots=True)
@@ -63,6 +63,18 @@ class Mix:
     client_every_s: float = 0.02
     long_turns: float = 0.0
     """Chance that a turn takes up to three seconds: longer than a session seal waits for it (B8.12)."""
+    drift: float = 0.0
+    """The clock of each run is faster or slower than the store's by up to this share."""
+    kept_replies: int = 0
+    """Replies of moved requests that a node keeps for their requesters (B7.1); one more goes once."""
+    replies_in_memory: int = 1000
+    """How many of them may stay in memory: above it those that are stored are let go of."""
+    reply_retention_s: float = 1000.0
+    max_retained: int = 0
+    """Octets of a node above which it gives no credit and starts no move (B5.3); 0 = no limit."""
+    staging_permits: int = 8
+    handover_s: float = 0.0
+    """How long it takes to hand a relayed record to its staging, which needs a permit; 0 = no time (B5.1)."""
 
 
 def draw_mix(random: Random) -> Mix:
@@ -118,6 +130,7 @@ def draw_mix(random: Random) -> Mix:
         mix.sessions = random.randint(1, mix.keys)
         mix.client_every_s = random.choice((0.005, 0.02, 0.1))
         mix.long_turns = sometimes(0.3, 0.0005, 0.005)
+    _node_limits(random, mix)
     return mix
 
 
@@ -126,3 +139,18 @@ def _units(random: Random) -> dict[str, Any]:
     if random.random() < 0.67:
         return {}
     return {"members": random.randint(1, 3), "touches": random.choice((0.0, 3.0, 30.0))}
+
+
+PLAIN: dict[str, Any] = {"drift": 0.0, "kept_replies": 0, "max_retained": 0, "handover_s": 0.0}
+"""Clocks of one rate, replies that go once, memory and staging without limits."""
+
+
+def _node_limits(random: Random, mix: Mix) -> None:
+    """What a node may keep, and how its clock runs."""
+    mix.drift = random.choice((0.0, 0.005, 0.02))
+    mix.kept_replies = random.choice((0, 0, 3, 1000))
+    mix.replies_in_memory = random.choice((1, 5, 1000))
+    mix.reply_retention_s = random.choice((2.0, 20.0, 1000.0))
+    mix.max_retained = random.choice((0, 0, 60, 400))
+    mix.staging_permits = random.choice((1, 2, 8))
+    mix.handover_s = random.choice((0.0, 0.0, 0.0002, 0.001))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sojourn.handoff import events as ev
+from sojourn.handoff.machine import Event
 from sojourn.handoff.path import (
     MarkerAnswered,
     MarkerFailed,
@@ -23,14 +24,16 @@ from sojourn.ids import NodeRun
 from sojourn.session.events import ConnectionDown, ConnectionUp, LeaseOver, OwnerGone
 
 from tests.simulation.driver import Driver
-from tests.simulation.history import Record
+from tests.simulation.history import Record, Violation
 from tests.simulation.jobs import JobPool
 from tests.simulation.leases import Lease
 from tests.simulation.lookups import Lookups
 from tests.simulation.network import Connection
 from tests.simulation.objects import LocalObject
 from tests.simulation.path_driver import PathDriver
+from tests.simulation.replies import MovedReplies
 from tests.simulation.requests import Requests
+from tests.simulation.retained import Retained, StagingPool
 from tests.simulation.sessions import FRAMES, ContactDriver, arrived, push_of_turn
 from tests.simulation.source_driver import SourceDriver
 from tests.simulation.stagings import Stagings
@@ -71,9 +74,14 @@ class Node:
         self.gone: set[NodeRun] = set()
         """Runs that were seen with a lease and have none now."""
         self.seen: set[NodeRun] = set()
-        self.lease = Lease(self, world.clock.random.random() * 1000)
+        offset_s = world.clock.random.random() * 1000
+        self.local = world.local_clock(offset_s)
+        self.lease = Lease(self, offset_s)
+        self.retained = Retained(self, world.mix.max_retained)
+        self.staging = StagingPool(world.mix.staging_permits)
         self.pool = JobPool(self, world.mix.max_jobs)
         self.requests = Requests(self)
+        self.replies = MovedReplies(self)
         self.lookups = Lookups(self)
         self.stagings = Stagings(self)
         self.contacts: list[ContactDriver] = []
@@ -168,6 +176,7 @@ class Node:
             for run in sorted((self.seen | self.outbox.keys()) - leased - self.gone):
                 self.gone.add(run)
                 self.run_gone(run)
+            self.replies.look_around(leased)
             self.gone -= leased
             self.seen |= leased
         self.world.clock.after(WATCH_S, self.step, self.watch)
@@ -192,7 +201,7 @@ class Node:
 
     def _age(self, path: PathDriver) -> None:
         """A cache entry is trusted for 15 s (scaled); what this node owns itself does not age (B9.1)."""
-        age = self.world.clock.now - path.learned_at
+        age = self.local.now() - path.learned_at
         current = path.machine.current
         if current is not None and current != self.run and age > self.world.mix.route_age_s:
             path.deliver(RouteExpired(path.learned_at + self.world.mix.route_age_s))
@@ -212,6 +221,7 @@ class Node:
         """
         key = record.key
         record.where, record.excuse = self.run, None
+        record.held = False
         if self.world.telling:
             self.world.trace(self, key, ("take", record))
         staged = self.staged.get(key)
@@ -223,10 +233,8 @@ class Node:
         elif staged is not None:
             if self.world.divert_at_commit and peer != staged.identity.source:
                 self.follow(record, staged.identity.source, None)
-            elif connection is not None and record.hops:
-                staged.arrived(ev.FollowArrived(record, connection.number), record)
             else:
-                staged.arrived(ev.DirectArrived(record), record)
+                return self._stage(staged, record, connection)
         elif item is not None and item.status == "open":
             if record.marker is None:
                 self.pool.admit(item, record, connection)
@@ -234,19 +242,32 @@ class Node:
             row = self.world.store.rows[key]
             self.answer(record, Route(self.run, item.generation, row.owner_generation))
         else:
-            self._take_elsewhere(record, key)
+            return self._take_elsewhere(record, key, connection)
         return False
 
-    def _take_elsewhere(self, record: Record, key: bytes) -> None:
+    def _stage(self, staged: TargetDriver, record: Record, connection: Connection | None) -> bool:
+        keeps = staged.held.owe(record, connection)
+        event: Event = ev.DirectArrived(record)
+        if connection is not None and record.hops:
+            event = ev.FollowArrived(record, connection.number)
+        if connection is not None and self._peer(connection) == staged.identity.source:
+            staged.lane.arrive(event, record)
+        else:
+            staged.arrived(event, record)
+        return keeps
+
+    def _take_elsewhere(self, record: Record, key: bytes, connection: Connection | None) -> bool:
         source = self.sources.get(key)
         if source is not None and source.begun and source.follow_owner is None:
+            keeps = source.held.owe(record, connection)
             source.deliver(ev.RecordArrived(record))
-            return
+            return keeps
         if key in self.follows:
             self._follow_on(record)
-            return
+            return False
         self.fail(record, "Unavailable")
         self.lookups.check_lost(key)
+        return False
 
     def follow(self, record: Record, run: NodeRun, source: SourceDriver | None) -> None:
         """Send a record on to where the object went (R10), at most 8 hops (B9.1)."""
@@ -307,14 +328,14 @@ class Node:
         else:
             self.send(run, ("record", record, None))
 
-    def fail(self, record: Record, reason: str) -> None:
+    def fail(self, record: Record, reason: str, item: LocalObject | None = None) -> None:
         if record.marker is None:
             if record.permit is not None:
                 record.permit.give_back()
                 record.permit = None
             self.world.history.failed(record, reason)
             if record.request:
-                self.requests.reply(record)
+                self.requests.reply(record, item)
         elif record.origin == self.run:
             self.path(record.key).deliver(MarkerFailed(record.marker))
         else:
@@ -331,7 +352,7 @@ class Node:
 
     def _marker_answered(self, key: bytes, marker: int, route: Route) -> None:
         path = self.path(key)
-        path.learned_at = self.world.clock.now
+        path.learned_at = self.local.now()
         path.deliver(MarkerAnswered(marker, route))
 
     def holds(self, key: bytes) -> bool:
@@ -373,17 +394,28 @@ class Node:
     def _fail_frame(self, frame: tuple[Any, ...]) -> None:
         if frame[0] == "record":
             self.fail(frame[1], "Unavailable")
-        elif frame[0] == "reply":
+        elif frame[0] == "reply" and not frame[1].kept:
             frame[1].reply_excuse = "the requester's run was gone"
 
     def frame_arrived(self, connection: Connection, frame: tuple[Any, ...]) -> None:
         kind = frame[0]
         if kind == "record":
+            over = self.retained.over
             waits = self.take(frame[1], connection) or self.world.keeps_credit
             if not waits and frame[1].marker is None:
+                if over and frame[1].held:
+                    raise Violation(f"{self.run} gives credit for what it holds above its limit")
                 self.world.network.give_credit(connection, self)
         elif kind == "reply":
             self.requests.arrived(frame[1])
+        elif kind == "reply relay":
+            self.replies.relay_arrived(connection, frame[1])
+        elif kind == "reply ack":
+            self.replies.acknowledged(frame[1])
+        elif kind == "requests taken":
+            self.replies.taken(self._peer(connection), frame[1])
+        elif kind == "ended elsewhere":
+            self.replies.ended_elsewhere(frame[1], frame[2])
         elif kind == "credit":
             self.world.network.credit_arrived(connection, self, frame[1])
         elif kind in ("restore", "chunk", "relay", "cutover", "withdrawn"):
@@ -410,7 +442,7 @@ class Node:
         if self.holds(key) or key in self.sources:
             return
         path = self.path(key)
-        path.learned_at = self.world.clock.now
+        path.learned_at = self.local.now()
         path.deliver(RouteLearned(route))
 
     def cutover_handed(self, identity: HandoffIdentity, connection: int) -> None:
@@ -432,6 +464,7 @@ class Node:
                 source.deliver(ev.LinkRestored(connection.number))
         for frame in self.outbox.pop(run, []):
             self.send(run, frame)
+        self.replies.link_up(connection, run)
         for contact in self.contacts_of(run):  # behind the pushes that waited for this connection
             contact.deliver(ConnectionUp(connection.number))
 
@@ -448,13 +481,17 @@ class Node:
                 source.deliver(ev.LinkLost(connection.number, source.relayed - left, back))
         for target in list(self.targets.values()):
             if target.identity.source == run:
-                target.deliver(ev.LinkLost(connection.number))
+                target.lane.arrive(ev.LinkLost(connection.number))
         for contact in self.contacts_of(run):
             contact.deliver(ConnectionDown(connection.number))
+        self.replies.link_down(connection, run)
         for path in list(self.paths.values()):
             path.deliver(PathLost(run))
         for frame in unsent:
-            if frame[0] == "reply" and not self.world.forgets_replies:
+            if frame[0] == "reply":
+                if not (frame[1].kept or self.world.forgets_replies):
+                    self.send(run, frame)
+            elif frame[0] == "ended elsewhere":
                 self.send(run, frame)
             elif frame[0] == "record" and not self._given_back(frame[2], run):
                 self._unsent_record(frame[1], frame[2])

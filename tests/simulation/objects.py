@@ -31,6 +31,7 @@ class LocalObject:
         "key",
         "keys",
         "mailbox",
+        "moved_here",
         "node",
         "on_turn_end",
         "running",
@@ -54,6 +55,8 @@ class LocalObject:
         self.mailbox: deque[Record] = deque(saved)
         self.backlog = len(self.mailbox)
         """How many of the mailbox's records hold no permit; a record that comes behind one gets none either."""
+        self.moved_here = False
+        """A move brought it to this node."""
         self.status = "staged"
         """staged, open, sealing (no new turn) or closed."""
         self.running: Record | None = None
@@ -126,7 +129,7 @@ class LocalObject:
         self.turn.cancel()
         self.running = None
         self.node.world.history.turn_cancelled(record)
-        self.node.fail(record, "Unavailable")
+        self.node.fail(record, "Unavailable", self)
         self._ended()
 
     def _end(self, record: Record) -> None:
@@ -138,7 +141,7 @@ class LocalObject:
         world.history.turn_ended(record, self.generation, handled, world.clock.now)
         self.handled[record.key] = handled + 1
         if record.request:
-            self.node.requests.reply(record)
+            self.node.requests.reply(record, self)
         if world.sessions and record.key == self.key:
             self.node.turn_ended(self, handled)
         self._ended()

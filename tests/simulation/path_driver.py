@@ -32,13 +32,13 @@ class PathDriver(Driver):
     def __init__(self, node: Node, key: bytes) -> None:
         super().__init__(node, key)
         self.machine = self.world.new_path()
-        self.learned_at = self.world.clock.now
+        self.learned_at = node.local.now()
 
-    def deliver(self, event: Event) -> None:
+    def deliver(self, event: Event, not_before: float = 0.0) -> None:
         """What this node's own handoffs say of the route is new as well: its age starts anew (B9.1)."""
         if isinstance(event, PathTaken | StagingBegun):
-            self.learned_at = self.world.clock.now
-        super().deliver(event)
+            self.learned_at = self.node.local.now()
+        super().deliver(event, not_before)
 
     def _send_on(self, effect: SendOn) -> None:
         for record in effect.records:

@@ -9,6 +9,7 @@ from tests.simulation.history import Record, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
+    from tests.simulation.objects import LocalObject
 
 __all__ = ["REQUEST_S", "Requests"]
 
@@ -43,20 +44,26 @@ class Requests:
         if self._deadlines:
             self.node.world.clock.at(self._deadlines[0][0], self.node.step, self._times_out)
 
-    def reply(self, record: Record) -> None:
-        """A request has its one end here: tell the requester."""
+    def reply(self, record: Record, item: LocalObject | None = None) -> None:
+        """A request has its one end here: tell the requester. `item`: the object that had it in its queue."""
         self.node.world.history.replied(record)
         record.where = self.node.run
         if record.origin == self.node.run:
             self.arrived(record)
-        else:
+            return
+        moved = item is not None and item.moved_here and (record.moved or record.hops)
+        if not (moved and self.node.replies.ended(record)):
             self.node.send(record.origin, ("reply", record))
 
     def arrived(self, record: Record) -> None:
         """A reply is here; a late one is dropped."""
         record.reply_arrived = True
+        self.ended(record, "reply" if record.fate == "handled" else "failed")
+
+    def ended(self, record: Record, how: str) -> None:
+        """One end of a request: the first counts."""
         if record.number in self.pending:
             self.pending.discard(record.number)
-            self.node.world.history.request_ended(record, "reply" if record.fate == "handled" else "failed")
+            self.node.world.history.request_ended(record, how)
         elif self.node.world.late_replies_count:
-            self.node.world.history.request_ended(record, "reply")
+            self.node.world.history.request_ended(record, how)

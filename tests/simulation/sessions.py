@@ -106,9 +106,9 @@ class ClientSession(Driver):
         self._asked = connection
         self.deliver(se.SealRequested(terms, connection))
 
-    def deliver(self, event: Event) -> None:
+    def deliver(self, event: Event, not_before: float = 0.0) -> None:
         before = self.machine.state
-        super().deliver(event)
+        super().deliver(event, not_before)
         self._judge(before, event)
 
     def _judge(self, before: State, event: Event) -> None:
@@ -123,9 +123,13 @@ class ClientSession(Driver):
             self.sealed_at, self._last_terms = self.world.clock.now, after.terms
             for _ in range(self.world.clock.random.randint(0, 3)):
                 self.world.clock.after(self.world.clock.random.random() * 0.02, self.node.step, self.send)
-        ends_at = self.sealed_at + self.machine.options.seal_timeout_s + 1e-6
+        ends_at = self.sealed_at + self._seal_timeout_s() + 1e-6
         if isinstance(after, Sealed) and self.world.clock.now > ends_at and not self.world.mix.pauses:
             raise Violation(f"the seal of {name} is older than its time")
+
+    def _seal_timeout_s(self) -> float:
+        """On virtual time: this node measures it with its own clock."""
+        return self.machine.options.seal_timeout_s / self.node.local.rate
 
     def _reply(self, frame: tuple[Any, ...]) -> None:
         if self._asked == HERE:
@@ -187,7 +191,7 @@ class ClientSession(Driver):
             if self.world.calm:
                 raise Violation("a seal timed out although there was no fault")
             self._check_not_aborted()
-            if sealed_s < self.machine.options.seal_timeout_s - 1e-6:
+            if sealed_s < self._seal_timeout_s() - 1e-6:
                 raise Violation(f"a socket was closed {sealed_s:.3f} s after its seal")
 
     def _check_not_aborted(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sojourn.handoff import effects as fx
@@ -22,9 +23,10 @@ from sojourn.session.effects import ReportNoBinding, ReportSealed
 from sojourn.session.events import ContactReleased, RouteDecided, SealWanted
 
 from tests.simulation.driver import Driver, checksum
-from tests.simulation.history import Payload, Record, Violation
+from tests.simulation.history import LOST_WITH_OBJECT, Payload, Record, Violation
 from tests.simulation.jobs import Permit
 from tests.simulation.objects import LocalObject
+from tests.simulation.retained import HeldRecords
 from tests.simulation.sessions import ContactDriver, abort_of, terms_of
 
 if TYPE_CHECKING:
@@ -53,7 +55,9 @@ class SourceDriver(Driver):
         plan = self.world.source_plan(self.identity, target.run, row, gives_up_at)
         self.machine = self.world.new_source(plan)
         self.payload: Payload | None = None
+        self.held = HeldRecords(node)
         self.relayed = 0
+        self.batch: tuple[Record, ...] = ()
         self.follow_owner: NodeRun | None = None
         self.outcomes = 0
         self.permits: dict[Record, Permit] = {}
@@ -79,6 +83,8 @@ class SourceDriver(Driver):
         return self.begun and not self.over and not isinstance(self.machine.state, PastBoundary)
 
     def start(self, connection: int) -> None:
+        if self.node.retained.over:
+            raise Violation(f"a move starts while {self.node.run} keeps more than its limit")
         self.deliver(ev.RelocationStarted(connection))
 
     # sessions
@@ -139,7 +145,7 @@ class SourceDriver(Driver):
         self.node.handoffs[self.identity] = self
         self.item.seal(self._sealed)
         if self.bound:
-            self.world.clock.at(effect.until, self.node.step, self._turn_limit)
+            self.world.clock.at(self.node.local.when(effect.until), self.node.step, self._turn_limit)
 
     def _sealed(self) -> None:
         self.world.clock.after(self.world.mix.capture_s, self.node.step, self._capture)
@@ -161,11 +167,13 @@ class SourceDriver(Driver):
                 record.permit = None
         self.payload.permits = tuple(self.permits.values())
         world.history.captured(self.payload)
+        self.node.retained.keep(len(data))
         world.payloads[self.identity] = self.payload
         count = -(-len(data) // CHUNK_BYTES)
         self.deliver(ev.ObjectCaptured(Manifest(len(data), count, checksum(data, 0))))
 
     def _restore_dispatch(self, effect: fx.RestoreDispatch) -> None:
+        self.held.settle()
         if effect.captured:
             assert self.payload is not None
             self.payload.use()
@@ -209,12 +217,36 @@ class SourceDriver(Driver):
         if self.payload is None:
             raise Violation("a payload was released that never was")
         self.world.history.released(self.payload)
+        self.node.retained.free(len(self.payload.data))
+
+    def _fail_taken(self, effect: fx.FailTaken) -> None:
+        """End the requests that left with the payload or the batch; an end that the target stored is theirs."""
+        taken = (*(self.payload.saved if self.payload is not None else ()), *self.batch)
+        for record in taken:
+            if record.request and self.world.mix.kept_replies:
+                record.ended_elsewhere = True
+                if effect.applied == "unknown":
+                    self.world.blobs.read(record, partial(self.node.step, self._end_in_doubt, record))
+                else:
+                    self._end_taken(record, "failed")
+
+    def _end_in_doubt(self, record: Record, known: bool, found: bool) -> None:
+        if found:
+            self.node.replies.bring(record)
+        else:
+            self._end_taken(record, "in doubt")
+
+    def _end_taken(self, record: Record, how: str) -> None:
+        if record.origin == self.node.run:
+            self.node.replies.ended_elsewhere(record, how)
+        else:
+            self.node.send(record.origin, ("ended elsewhere", record, how))
 
     def _drop(self, effect: fx.DropObject) -> None:
         self.return_permits()
         self.node.drop_object(self.item)
         if effect.reason != "RelocationOut":
-            self.world.history.excuse(self.item.mailbox, "lost with its object")
+            self.world.history.excuse(self.item.mailbox, LOST_WITH_OBJECT)
 
     # messages
 
@@ -247,6 +279,7 @@ class SourceDriver(Driver):
 
     def _send_relay(self, effect: fx.SendRelay) -> None:
         self.relayed = len(effect.records)
+        self.batch = effect.records
         for place, record in enumerate(effect.records):
             record.stamp = (self.identity, RELAY_AT + place)
             self.node.send_on(effect.connection, ("relay", self.identity, record))
@@ -254,6 +287,7 @@ class SourceDriver(Driver):
     def _send_cutover(self, effect: fx.SendCutover) -> None:
         self.world.crossed(self)
         self._release_session()
+        self.held.settle()
         frame = ("cutover", self.identity, effect.count, effect.checksum)
         self.node.send_on(effect.connection, frame)
 
@@ -262,11 +296,13 @@ class SourceDriver(Driver):
             self.node.follow(record, effect.run, self)
 
     def _install(self, effect: fx.InstallFollowRoute) -> None:
+        self.held.settle()
         route = Route(effect.run, self.item.generation, effect.owner_generation)
         self.node.install_follow(self, route, self.target.run)
         self.follow_owner = effect.run
 
     def _remove(self, effect: fx.RemoveFollowRoute) -> None:
+        self.held.settle()
         self.node.remove_follow(self)
         self.node.forget_source(self)
 
@@ -281,6 +317,8 @@ class SourceDriver(Driver):
         self.node.handoffs.pop(self.identity, None)
         self._no_longer_sealing()
         self._release_session()
+        if len(self.held):
+            raise Violation("a source's handoff ended with octets in its hands")
         self.node.forget_source(self)
         self.world.source_forgotten(self)
 
@@ -321,7 +359,7 @@ class SourceDriver(Driver):
         fx.AwaitTurnBoundary: _await_boundary,
         fx.AskSessionSeal: _ask_session,
         fx.AbortSessions: _abort_sessions,
-        fx.FailTaken: Driver.nothing,
+        fx.FailTaken: _fail_taken,
         fx.SealObject: _seal,
         fx.RestoreDispatch: _restore_dispatch,
         fx.EndDispatch: _end_dispatch,

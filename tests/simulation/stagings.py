@@ -47,26 +47,24 @@ class Stagings:
             elif kind == "relay":
                 self.node.fail(frame[2], "Unavailable")
         elif kind == "restore":
-            target.deliver(ev.RestoreRequested(frame[3], number))
+            target.lane.arrive(ev.RestoreRequested(frame[3], number))
         elif kind == "withdrawn":
-            target.deliver(ev.WithdrawnReceived())
+            target.lane.arrive(ev.WithdrawnReceived())
         elif kind == "chunk":
-            target.deliver(ev.ChunkArrived(frame[2], frame[3], number))
+            target.lane.arrive(ev.ChunkArrived(frame[2], frame[3], number))
         elif kind == "relay":
             record = frame[2]
             if record.excuse == LOST_ON_THE_WAY:
                 record.excuse = None
             if self.node.staged.get(record.key) is target:  # else it may be a late copy
                 record.where = self.node.run
-            target.arrived(ev.RelayArrived(frame[2], number), frame[2])
+            target.lane.arrive(ev.RelayArrived(frame[2], number), frame[2])
         else:
-            target.deliver(ev.CutoverArrived(frame[2], frame[3], number))
+            target.lane.arrive(ev.CutoverArrived(frame[2], frame[3], number))
 
     def _new_restore(self, connection: Connection, frame: tuple[Any, ...]) -> None:
         _, identity, key, manifest, remaining_s = frame
-        target = self.node.world.target_driver(
-            self.node, identity, key, self.node.world.clock.now + remaining_s
-        )
+        target = self.node.world.target_driver(self.node, identity, key, self.node.local.now() + remaining_s)
         item = self.node.objects.get(key)
         source = self.node.sources.get(key)
         if (item is not None and item.status == "open") or (source is not None and source.before_boundary):
@@ -113,6 +111,7 @@ class Stagings:
             target.deliver(ev.RestoreRequested(frame[3], number))
         for record in self.inherited.pop(target.key, []):
             if lives:
+                target.held.owe(record, None)
                 target.deliver(ev.DirectArrived(record))
             else:
                 self.node.take(record, None)

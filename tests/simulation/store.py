@@ -51,6 +51,9 @@ class Store:
         self.versions = 0
         self.object_generations = 0
 
+    def now(self) -> float:
+        return self._clock.now
+
     def next_version(self) -> str:
         self.versions += 1
         return f"v{self.versions}"
@@ -106,11 +109,12 @@ class Store:
 
     def read_many(self, keys: list[bytes], reply: Callable[[list[RowFacts | None] | None], None]) -> None:
         """All rows at one moment, or None."""
-        self._ask(lambda: ([self.rows.get(key) for key in keys],), reply, (None,))
+        self.ask(lambda: ([self.rows.get(key) for key in keys],), reply, (None,))
 
-    def _ask(
+    def ask(
         self, look: Callable[[], tuple[Any, ...]], reply: Callable[..., None], failed: tuple[Any, ...]
     ) -> None:
+        """One read on its way: what `look` sees, or `failed`."""
         random, faults = self._clock.random, self.faults
         if self.down or random.random() < faults.unavailable + faults.lost_before:
             self._clock.after(0.05, reply, *failed)
@@ -134,13 +138,11 @@ class Store:
 
     def scan_leases(self, reply: Callable[[set[NodeRun] | None], None]) -> None:
         """The runs whose lease stands, or None."""
-        self._ask(lambda: ({run for run in self.leases if self.leased(run)},), reply, (None,))
+        self.ask(lambda: ({run for run in self.leases if self.leased(run)},), reply, (None,))
 
     def read_lease(self, run: NodeRun, reply: Callable[[str, str | None], None]) -> None:
         """`reply("read", version or None)` or `reply("failed", None)`."""
-        self._ask(
-            lambda: ("read", self.leases[run][0] if self.leased(run) else None), reply, ("failed", None)
-        )
+        self.ask(lambda: ("read", self.leases[run][0] if self.leased(run) else None), reply, ("failed", None))
 
     def write_lease(
         self, run: NodeRun, version: str | None, ttl_s: float, reply: Callable[[str, str | None], None]
@@ -154,7 +156,7 @@ class Store:
                 return "conflict", None
             return "applied", self.put_lease_now(run, ttl_s)
 
-        self._change(change, reply, ("unknown", None), ("failed", None))
+        self.change(change, reply, ("unknown", None), ("failed", None))
 
     # writes of rows
 
@@ -170,9 +172,9 @@ class Store:
         """Change the rows of a unit if all have these versions, and if that run's lease is over: `reply` gets
         applied, conflict, unknown or failed."""
         carry_out = partial(self._write_now, key, version, change, missing_lease, others)
-        self._change(carry_out, reply, ("unknown",), ("failed",))
+        self.change(carry_out, reply, ("unknown",), ("failed",))
 
-    def _change(
+    def change(
         self,
         carry_out: Callable[[], tuple[Any, ...]],
         reply: Callable[..., None],

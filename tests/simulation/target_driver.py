@@ -14,6 +14,7 @@ from sojourn.session.events import RouteDecided
 from tests.simulation.driver import Driver, checksum
 from tests.simulation.history import Record, Violation
 from tests.simulation.objects import LocalObject
+from tests.simulation.retained import HeldRecords, StagingLane
 from tests.simulation.sessions import ContactDriver, commit_of, terms_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class TargetDriver(Driver):
         self.item: LocalObject | None = None
         self.generation = self.owner_generation = 0
         self.opened = False
+        self.held = HeldRecords(node)
+        self.kept_octets = 0
+        """Of the payload, from its first chunk until the object opens or is dropped."""
+        self.lane = StagingLane(self)
 
     def _install(self, effect: fx.InstallTemporaryQueue) -> None:
         self.node.stagings.stage(self, self.keys)
@@ -44,6 +49,8 @@ class TargetDriver(Driver):
 
     def _store_chunk(self, effect: fx.StoreChunk) -> None:
         self.buffer[effect.offset : effect.offset + len(effect.data)] = effect.data
+        self.node.retained.keep(len(effect.data))
+        self.kept_octets += len(effect.data)
 
     def _compare_chunk(self, effect: fx.CompareChunk) -> None:
         if self.buffer[effect.offset : effect.offset + len(effect.data)] != effect.data:
@@ -66,6 +73,7 @@ class TargetDriver(Driver):
             raise Violation("an object is restored from other bytes than were captured")
         handled = dict(payload.handled)
         self.item = LocalObject(self.node, self.key, payload.generation, handled, payload.saved)
+        self.item.moved_here = True
         if self.item.keys != self.keys:
             raise Violation(f"{self.key.decode()} is restored with participants {self.keys}")
         self.deliver(ev.ObjectRestored())
@@ -96,6 +104,7 @@ class TargetDriver(Driver):
         item = self.item
         assert item is not None
         self.opened = True
+        self._let_go()
         self.node.stagings.unstage(self)
         if self.world.divert_at_commit:
             self.node.stagings.lead_here(self, self.keys)
@@ -106,9 +115,18 @@ class TargetDriver(Driver):
                 item.join_backlog(record)
         for record in item.mailbox:
             record.where = self.node.run
+            record.moved = record.moved or record.stamp is not None
+        if self.world.mix.kept_replies:
+            self.node.replies.tell_taken([each for each in item.mailbox if each.moved or each.hops])
         self.world.opened(self)
         item.open()
         self.deliver_later(ev.DispatchOpened())
+
+    def _let_go(self) -> None:
+        """What was kept here belongs to the object now, or to nobody (R4.3.5)."""
+        octets, self.kept_octets = self.kept_octets, 0
+        self.node.retained.free(octets)
+        self.held.settle()
 
     def _commit_sessions(self, effect: fx.CommitSessions) -> None:
         session = self.world.sessions[self.key]
@@ -120,6 +138,7 @@ class TargetDriver(Driver):
     def _drop(self, effect: fx.DropTarget) -> None:
         node = self.node
         node.stagings.unstage(self)
+        self._let_go()
         self.world.dropped(self, effect.reason)
         if effect.end_work:
             for record in (*(self.item.mailbox if self.item is not None else ()), *effect.relay):
@@ -146,7 +165,7 @@ class TargetDriver(Driver):
         """No proof of the boundary (B8.15), and yet the write may have been applied: after the end of this run's
         lease or of its time. The source may have read the commit then, and nobody ends the saved work."""
         row = self.world.store.rows[self.key]
-        return row.object_generation != self.generation or self.world.clock.now >= self.ends_at
+        return row.object_generation != self.generation or self.node.local.now() >= self.ends_at
 
     def _send_follow(self, effect: fx.SendFollow) -> None:
         for record in effect.records:
@@ -159,6 +178,8 @@ class TargetDriver(Driver):
         self.node.remove_follow(self)
 
     def _forget(self, effect: fx.ForgetHandoff) -> None:
+        if self.kept_octets or len(self.held):
+            raise Violation("a target's handoff ended with octets in its hands")
         self.node.targets.pop(self.identity, None)
 
     def arrived(self, event: Event, record: Record) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.simulation.drills import mix_of
 from tests.simulation.faults import Faults
-from tests.simulation.mix import draw_mix
+from tests.simulation.mix import PLAIN, draw_mix
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.planting import CALM
 from tests.simulation.node import Node
@@ -72,7 +72,7 @@ def test_what_waits_for_the_former_run_of_the_own_node_ends() -> None:
         "long_turns": 0.0,
     }
     mix = replace(
-        draw_mix(Random(29)),
+        replace(draw_mix(Random(29)), **PLAIN),
         **plain,
         store=StoreFaults(),
         nodes=3,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.mix import Mix, draw_mix
+from tests.simulation.mix import PLAIN, Mix, draw_mix
 from tests.simulation.mutants.order import LATE_NEWS
 from tests.simulation.mutants.planting import CALM, QUIET_STORE
 from tests.simulation.store import StoreFaults
@@ -21,11 +21,14 @@ WHOLE = (3, 23, 26, 28, 50, 69, 82, 139, 1074, 1319, 1392, 1586, 1667, 10484, 45
 """With their own mix: a relay-ready that overtook what waited for credit, follow frames forgotten with a later
 owner's connection, turns that ended after they were cancelled, runs that nobody had seen before they died,
 markers behind two seconds of records that waited for credit."""
+LIMITED = (4, 7, 28)
+"""With their own limits and drift: credit of records that were followed; a conflict read behind a fallback."""
 KEPT = (13, 25, 27, 36, 162, 214, 270, 317, 561)
 
 
 def mix_of_seed(seed: int) -> Mix:
-    return draw_mix(Random(seed ^ 0x5EED))
+    """Of a node without limits, whose clock runs as all do: the seeds below showed what they did with it."""
+    return replace(draw_mix(Random(seed ^ 0x5EED)), **PLAIN)
 
 
 @pytest.mark.parametrize("seed", [*range(10), *KEPT])
@@ -36,7 +39,34 @@ def test_seed(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", WHOLE)
 def test_seed_with_everything_in_it(seed: int) -> None:
+    World(seed, mix_of_seed(seed)).play()
+
+
+@pytest.mark.parametrize("seed", LIMITED)
+def test_seed_with_limits_and_drift(seed: int) -> None:
     World(seed).play()
+
+
+def test_replies_are_repeated_until_their_requesters_have_them() -> None:
+    """Nodes die and connections break all the time: what was stored is brought by whoever finds it (B7.1)."""
+    counts: Counter[str] = Counter()
+    for seed in range(100, 104):
+        mix = replace(mix_of_seed(seed), kept_replies=1000, replies_in_memory=5, kills=0.5, cuts=3.0)
+        counts.update(World(seed, mix).play().counts)
+    assert counts["replies from the store"]
+    assert counts["replies parked"]
+    assert counts["replies relayed"] > counts["replies kept"] / 2
+
+
+def test_a_full_node_only_slows_things_down() -> None:
+    """Little memory, one staging permit and a hand-over that takes time: nothing fails for it (B5.1, B5.3, R5.3)."""
+    calm: dict[str, Any] = {**CALM, "store": StoreFaults(), "max_jobs": 2, "long_turns": 0.0}
+    limits = {"max_retained": 60, "staging_permits": 1, "handover_s": 0.0002, "drift": 0.02}
+    world = World(4, replace(mix_of_seed(4), **calm, **limits, send_every_s=0.03))
+    world.play()
+    assert world.calm
+    assert world.history.counts["moves without room"]
+    assert world.history.counts["request: timeout"] == 0
 
 
 def test_leases_end_and_objects_are_taken_over() -> None:

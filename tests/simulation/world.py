@@ -11,6 +11,7 @@ from sojourn.handoff.events import CancelRequested
 from sojourn.handoff.machine import Log
 from sojourn.handoff.path import Route, RouteLearned, SenderPath
 from sojourn.handoff.relay import RelaySection
+from sojourn.handoff.replies import ReplyRelay
 from sojourn.handoff.source import SourceHandoff, SourcePlan
 from sojourn.handoff.target import TargetHandoff, TargetPlan
 from sojourn.handoff.terms import HandoffIdentity, Outcome, RowFacts
@@ -18,14 +19,17 @@ from sojourn.ids import NodeRun
 from sojourn.session.contact import SessionContact
 from sojourn.session.seal import SessionSeal
 
-from tests.simulation.clock import Clock
+from tests.simulation.clock import Clock, LocalClock
 from tests.simulation.driver import Driver, checksum, frozen
 from tests.simulation.faults import Faults
 from tests.simulation.history import LOST_ON_THE_WAY, History, Payload, Record, Violation
+from tests.simulation.jobs import Permit
+from tests.simulation.leases import SETTINGS
 from tests.simulation.mix import Mix, draw_mix
 from tests.simulation.network import Network
 from tests.simulation.node import Node
 from tests.simulation.objects import LocalObject
+from tests.simulation.replies import Blobs
 from tests.simulation.sessions import ClientSession
 from tests.simulation.source_driver import SourceDriver
 from tests.simulation.store import Store
@@ -37,7 +41,7 @@ STORY_LINES_MAX = 400
 OVERLOAD_S = 0.5
 """A record that waits longer for credit shows overload: a marker that is followed waits so at each of its hops, and
 its limit is 2 s."""
-_IMPOSSIBLE = frozenset(("cutover_mismatch", "relay_before_ready", "cutover_before_ready", "late_conflict"))
+_IMPOSSIBLE = frozenset(("cutover_mismatch", "relay_before_ready", "cutover_before_ready"))
 _DISTURBING = frozenset(
     ("session_unconfirmed", "cutover_timeout", "marker_timeout", "marker_lost", "marker_failed")
 )
@@ -56,8 +60,10 @@ class World:
     relay_class: type[RelaySection] = RelaySection
     seal_class: type[SessionSeal] = SessionSeal
     contact_class: type[SessionContact] = SessionContact
+    reply_class: type[ReplyRelay] = ReplyRelay
     source_driver: type[SourceDriver] = SourceDriver
     target_driver: type[TargetDriver] = TargetDriver
+    lease_settings = SETTINGS
     # switches of the drills, all off in a true run
     newest_identity_wins = False
     divert_at_commit = False
@@ -81,12 +87,18 @@ class World:
     keeps_credit = False
     shares_follow_frames = False
     forgets_later_owner = False
+    acknowledges_unknown = True
+    drops_stored = False
+    credit_when_full = False
+    moves_when_full = False
 
     def __init__(self, seed: int, mix: Mix | None = None, *, tell: bool = False) -> None:
         self.clock = Clock(seed)
         self.mix = mix or draw_mix(Random(seed ^ 0x5EED))
         self.history = History()
+        self.history.ends_taken = bool(self.mix.kept_replies)
         self.store = Store(self.clock, self.mix.store)
+        self.blobs = Blobs(self.store, self.mix.reply_retention_s)
         self.store.on_lost = self.lost
         self.store.on_taken_over = self.history.taken_over
         self.network = Network(self.clock, self.mix.link_delay_s, self.mix.hand_delay_s, self.mix.credit)
@@ -95,6 +107,8 @@ class World:
         self.dead: set[NodeRun] = set()
         self.payloads: dict[HandoffIdentity, Payload] = {}
         self.crossings: set[HandoffIdentity] = set()
+        self._fallbacks: set[Any] = set()
+        """Relocation ids of targets whose cutover wait was over."""
         self.handoffs = 0
         self._numbers = count(1)
         self._operations = count(1)
@@ -255,13 +269,16 @@ class World:
         markers = any(node.path(each).machine.marker_out for each in item.keys)
         if markers and not self.seal_with_marker_out:
             return
+        if node.retained.over and not self.moves_when_full:  # it is asked for again later (B5.3)
+            self.history.counts["moves without room"] += 1
+            return
         random = self.clock.random
         if random.random() < self.mix.burst:
             for sender, other in enumerate(self.nodes):
                 for _ in range(random.randint(0, 3)):
                     each = key if len(item.keys) == 1 else random.choice(item.keys)
                     self.clock.after(random.random() * 0.02, other.step, self.send, other, sender, each)
-        gives_up_at = self.clock.now + random.uniform(*self.mix.gives_up_s)
+        gives_up_at = node.local.now() + random.uniform(*self.mix.gives_up_s)
         driver = self.source_driver(node, target, item, row, gives_up_at)
         self.handoffs += 1
         driver.start(node.links[target.run].number)
@@ -323,6 +340,7 @@ class World:
             raise Violation("something failed although there was no fault")
 
     def _check_settled(self) -> None:
+        self.blobs.check_settled(self.dead)
         for session in self.sessions.values():
             if session.node.alive and session.node in self.nodes:
                 session.check_settled()
@@ -332,10 +350,17 @@ class World:
             pool = node.pool
             if pool.in_use or pool.waiting:
                 raise Violation(f"{node.run}: {pool.in_use} permits are out, {len(pool.waiting)} wait")
+            if node.replies.kept:
+                raise Violation(f"{node.run} still keeps {len(node.replies.kept)} replies")
+            staging = node.staging
+            if staging.in_use or staging.waiting:
+                raise Violation(f"{node.run}: {staging.in_use} staging permits are out")
             for driver in (*node.handoffs.values(), *node.targets.values()):
                 raise Violation(
                     f"{node.run}: {type(driver.machine).__name__} is still {driver.machine.state}"
                 )
+            if node.retained.octets:
+                raise Violation(f"{node.run} still keeps {node.retained.octets} octets")
             for key, path in node.paths.items():
                 if path.machine.marker_out:
                     raise Violation(f"{node.run}: a marker for {key.decode()} is still out")
@@ -344,6 +369,13 @@ class World:
 
     def chance(self, probability: float) -> bool:
         return probability > 0 and self.clock.random.random() < probability
+
+    def local_clock(self, offset_s: float) -> LocalClock:
+        """The clock of a new run, by which all its machines live."""
+        if not self.mix.drift:
+            return LocalClock(self.clock)
+        rate = 1.0 + self.clock.random.uniform(-self.mix.drift, self.mix.drift)
+        return LocalClock(self.clock, offset_s, rate)
 
     def random_bytes(self) -> bytes:
         return self.clock.random.randbytes(self.clock.random.randint(1, 14))
@@ -358,6 +390,10 @@ class World:
     def permits_for_backlog(self, item: LocalObject) -> int:
         """One for each turn, never the whole backlog's (R4.6.3)."""
         return item.backlog if self.whole_backlog else 1
+
+    def staging_done(self, permit: Permit) -> None:
+        """A relayed record was handed to its staging."""
+        permit.give_back()
 
     def turn_started(self, item: LocalObject, record: Record) -> None:
         store, run = self.store, item.node.run
@@ -402,12 +438,19 @@ class World:
 
     def logged(self, node: Node, key: bytes, log: Log) -> None:
         self.history.counts["log: " + log.name] += 1
-        if log.name in _IMPOSSIBLE:
+        if log.name == "cutover_timeout":
+            self._fallbacks.add(log.fields["relocation_id"])
+        if log.name in _IMPOSSIBLE or self._too_early(log):
             raise Violation(f"{node.run}: {log.name} {dict(log.fields)}")
         if log.name in _DISTURBING:
             unit = self.unit_of(key)
             for each in (unit, *self.store.members.get(unit, ())):
                 self.history.disturb(self.clock.now, each)
+
+    def _too_early(self, log: Log) -> bool:
+        """A request with another checksum follows the first on its connection: only a target that waited in vain for
+        the cutover, because it or the connection stood still, can have issued its write before it reads it."""
+        return log.name == "late_conflict" and log.fields["relocation_id"] not in self._fallbacks
 
     def crossed(self, source: SourceDriver) -> None:
         self.crossings.add(source.identity)
@@ -424,7 +467,7 @@ class World:
         """A target may not drop what it owns, unless its time is over (R4.5.3)."""
         row = self.store.rows[target.key]
         mine = row.owner == target.node.run and row.relocation_id == target.identity.relocation_id
-        if mine and not row.lost and not row.fenced and self.clock.now < target.ends_at:
+        if mine and not row.lost and not row.fenced and target.node.local.now() < target.ends_at:
             raise Violation(f"{target.node.run} drops {target.key.decode()}, which it owns: {reason}")
 
     def lost(self, key: bytes) -> None:
@@ -491,7 +534,8 @@ class World:
     def frames_lost(self, frames: list[tuple[Any, ...]]) -> None:
         for frame in frames:
             if frame[0] == "reply":
-                frame[1].reply_excuse = LOST_ON_THE_WAY
+                if not frame[1].kept:
+                    frame[1].reply_excuse = LOST_ON_THE_WAY
             elif frame[0] == "record":
                 self.history.excuse((frame[1],), LOST_ON_THE_WAY)
             elif frame[0] == "relay":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -22,6 +23,7 @@ from sojourn.wire import (
     ColdActivationContext,
     CoordinatorFence,
     GenerationFence,
+    MaintenanceRelocationContext,
     OperationId,
     RelocationId,
     RelocationIdentity,
@@ -233,6 +235,36 @@ async def test_a_33_again_is_acknowledged_again(ends: Ends) -> None:
     await ends.here.idle()
     assert ends.pass_on(wire).status is ReplyRelayStatus.TERMINAL_RECEIVED
     assert ends.pass_on(wire).status is ReplyRelayStatus.ALREADY_TERMINAL
+
+
+async def test_a_stored_reply_stays_until_its_requester_has_it_from_whoever_found_it(ends: Ends) -> None:
+    """The node that stored it has ended; the source of the move brings it (R5.2), over a link that breaks."""
+    body = reply_frame(0, ROUTE, *OPERATION, *ASKER, RESULT)
+    await ends.blobs.put(REFERENCE, blob_of_reply(body))
+    first = ends.up()
+    ends.kept.bring(body, MaintenanceRelocationContext(IDENTITY, 1, 1))
+    assert first.sent == [("reply", body)]
+    await ends.here.idle()
+    ends.down()  # the reply was on its way
+    assert await ends.blobs.read(REFERENCE) is not None
+    ends.pass_on(ends.up())
+    assert ends.asker.delivered == [body]
+    await ends.here.idle()
+    assert await ends.blobs.read(REFERENCE) is None
+    assert (len(ends.kept), ends.here.retention.octets) == (0, 0)
+
+
+async def test_a_stored_reply_to_the_own_node_is_delivered_and_deleted(ends: Ends) -> None:
+    delivered: list[bytes] = []
+    cast(Any, ends.here).router = SimpleNamespace(reply=delivered.append)
+    body = reply_frame(0, ROUTE, *OPERATION, *HERE, RESULT)
+    reference = reply_reference(HERE.generation, *OPERATION)
+    await ends.blobs.put(reference, blob_of_reply(body))
+    ends.kept.bring(body, MaintenanceRelocationContext(IDENTITY, 1, 1))
+    await ends.here.idle()
+    assert delivered == [body]
+    assert await ends.blobs.read(reference) is None
+    assert len(ends.kept) == 0
 
 
 async def test_it_waits_for_the_requester_and_is_repeated(ends: Ends) -> None:
