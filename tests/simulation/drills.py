@@ -31,7 +31,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "design" / "drills.md"
 
 def mix_of(mutant: Mutant, seed: int) -> Mix:
     """The seed's own mix with what the drill asks for."""
-    mix = replace(draw_mix(Random(seed ^ 0x5EED)), members=0, touches=0.0, sessions=0, long_turns=0.0, **PLAIN)
+    mix = replace(
+        draw_mix(Random(seed ^ 0x5EED)), members=0, touches=0.0, sessions=0, long_turns=0.0, **PLAIN
+    )
     return replace(mix, store=mix.store._replace(**mutant.store), **mutant.mix)
 
 

@@ -61,7 +61,7 @@ def test_replies_are_repeated_until_their_requesters_have_them() -> None:
 def test_a_full_node_only_slows_things_down() -> None:
     """Little memory, one staging permit and a hand-over that takes time: nothing fails for it (B5.1, B5.3, R5.3)."""
     calm: dict[str, Any] = {**CALM, "store": StoreFaults(), "max_jobs": 2, "long_turns": 0.0}
-    limits = {"max_retained": 60, "staging_permits": 1, "handover_s": 0.0002, "drift": 0.02}
+    limits: dict[str, Any] = {"max_retained": 60, "staging_permits": 1, "handover_s": 0.0002, "drift": 0.02}
     world = World(4, replace(mix_of_seed(4), **calm, **limits, send_every_s=0.03))
     world.play()
     assert world.calm
