@@ -204,6 +204,11 @@ class NodeDescriptor(msgspec.Struct, frozen=True, kw_only=True):
         """The node run."""
         return NodeRun(self.rid, self.generation)
 
+    @property
+    def accepted(self) -> bool:
+        """It has its lease and met no living twin (B1.1): whoever is still Preparing may be refused."""
+        return self.state is not HostState.PREPARING
+
 
 class OwnerLease(msgspec.Struct, frozen=True):
     """The lease of one node run (B6.4); the row's TTL is the lease."""

@@ -60,7 +60,7 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def new_generation() -> int:
-    """A node generation: non-zero, new for every process run (B1.1); later runs are greater."""
+    """A node generation: non-zero, new for every process run (B1.1)."""
     return (time.time_ns() // 1000 << 10 | secrets.randbits(10)) & (2**62 - 1)
 
 
@@ -134,7 +134,7 @@ class Exchange:
 
     def find_node(self, rid: bytes) -> NodeDescriptor:
         """The known node of a RID; see `Roster.by_rid`."""
-        return self.roster.by_rid(rid)
+        return self.roster.by_rid(rid, self.connected_runs())
 
     async def connect(self, run: NodeRun) -> None:
         """Establish the link to a run, or raise Unavailable."""

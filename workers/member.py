@@ -187,7 +187,7 @@ class Member(Exchange):
         self.relayed.look_around()
 
     def run_ended(self, run: NodeRun) -> None:
-        """A run ended for certain: its lease is over, or a later run of its RID stands."""
+        """A run ended for certain: its lease is over, or it is not connected and another run of its RID stands."""
         self.links.unwant(run)
         self.roster.gone(run)
 
@@ -327,10 +327,8 @@ class Member(Exchange):
             return
         if descriptor.rid == self.run.rid and descriptor.run != self.run:
             self.log("rid_in_use", "error", peer=str(descriptor.run))
-        for former in self.roster.nodes():
-            older = former.rid == descriptor.rid and former.generation < descriptor.generation
-            if older and former.run != self.run:  # this run ends when its own lease does
-                self.run_ended(former.run)
+        for former in self.roster.replaced_by(descriptor, self.connected_runs()):
+            self.run_ended(former)
         self.roster.heard(descriptor)
 
     def _requests_lost(self, message: mesh.RequestsLost) -> None:

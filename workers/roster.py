@@ -31,14 +31,12 @@ class Roster:
 
     def refresh(self, rows: Iterable[NodeDescriptor], connected: Collection[NodeRun]) -> None:
         """Take a whole scan: runs without a row are forgotten, unless they are connected (their row may be
-        younger than the scan). So are former runs of a RID whose later run is connected: the row of a run
-        outlives it (B6.1), and would bring back what has ended for certain."""
-        newest: dict[bytes, int] = {}
-        for run in connected:
-            newest[run.rid] = max(run.generation, newest.get(run.rid, 0))
-        seen = {
-            row.run: row for row in rows if row.run in connected or row.generation >= newest.get(row.rid, 0)
-        }
+        younger than the scan). So are unconnected runs of a RID of which another run is connected and was
+        accepted: the row of a run outlives it (B6.1), and would bring back what has ended for certain."""
+        found = {row.run: row for row in rows}
+        told = ((run, self._descriptors.get(run) or found.get(run)) for run in connected)
+        standing = {run.rid for run, descriptor in told if descriptor is not None and descriptor.accepted}
+        seen = {run: row for run, row in found.items() if run in connected or run.rid not in standing}
         for run in list(self._descriptors):
             if run not in seen and run not in connected:
                 self.gone(run)
@@ -68,8 +66,16 @@ class Roster:
         """Every known node (members with workers)."""
         return [descriptor for descriptor in self._descriptors.values() if not descriptor.client]
 
-    def by_rid(self, rid: bytes) -> NodeDescriptor:
-        """The newest known run of a RID.
+    def replaced_by(self, descriptor: NodeDescriptor, connected: Collection[NodeRun]) -> list[NodeRun]:
+        """The runs that ended for certain now that this one has announced itself: the unconnected ones of its RID.
+        A run that is not accepted yet ends none, since it may be refused as a twin of one that is alive."""
+        if not descriptor.accepted:
+            return []
+        others = [node.run for node in self.nodes() if node.rid == descriptor.rid]
+        return [run for run in others if run != descriptor.run and run not in connected]
+
+    def by_rid(self, rid: bytes, connected: Collection[NodeRun] = ()) -> NodeDescriptor:
+        """The run of a RID that is meant: an accepted one, a connected one, the one heard of last, in this order.
 
         Raises:
             NotConfigured: no node of this RID is or was known.
@@ -82,7 +88,8 @@ class Roster:
             if rid in self._former:
                 raise Unavailable(f"node {name} has ended; running: {known or 'none'}", applied="no")
             raise NotConfigured(f"no node has the RID {name}; known: {known or 'none'}")
-        return max(found, key=lambda node: node.generation)
+        ranked = [(node.accepted, node.run in connected, number) for number, node in enumerate(found)]
+        return found[max(ranked)[2]]
 
     def endpoint(self, run: NodeRun) -> str:
         """Where to dial a run.

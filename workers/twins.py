@@ -35,7 +35,7 @@ async def refuse_twin(store: LocationStore, links: Links, own: NodeRun) -> None:
     """Refuse to start while another run of this RID is alive: its lease stands and it answers where it is dialled.
 
     Called before this run writes anything, and again after it took its lease: of two that start at the same
-    moment the later run is refused.
+    moment the one with the greater generation is refused, whichever that is.
 
     Raises:
         NotConfigured: there is one; says where, and what to do.
@@ -45,7 +45,7 @@ async def refuse_twin(store: LocationStore, links: Links, own: NodeRun) -> None:
         if twin.rid != own.rid or twin.generation == own.generation or not twin.endpoints:
             continue
         if twin.state is HostState.PREPARING and twin.generation > own.generation:
-            continue  # it started later, and is refused itself
+            continue  # it is refused itself
         lease = lease_row_key(twin.owner_id, twin.lease_generation)
         if not isinstance(await store.read(lease), Found):
             continue

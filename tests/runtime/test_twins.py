@@ -6,11 +6,15 @@ import asyncio
 
 import pytest
 from sojourn.errors import NotConfigured
+from sojourn.ids import NodeRun
 from sojourn.rows import HostState
+from sojourn.workers.lease_keeper import LeaseKeeper
+from sojourn.workers.links import Links
 from sojourn.workers.program import reference_for
 from sojourn.workers.supervisor import Supervisor
 
-from tests.runtime.cluster import Cluster, Config, cluster
+from tests.links.members import turn_until
+from tests.runtime.cluster import Cluster, Config, cluster, hold_answer
 from tests.runtime.fleet import Player, app
 
 
@@ -30,6 +34,35 @@ async def test_the_second_node_of_a_rid_is_refused_and_the_first_serves_on() -> 
         assert (await player.relocate("n0")).outcome == "moved"  # still known, placed and dialled
         assert it.nodes["n1"].find_node(b"n0").run == it.nodes["n0"].run
         assert not it.journal.named("rid_in_use")
+
+
+async def test_a_twin_that_is_refused_after_others_met_it_ends_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first did not answer at once: then the second has a lease and a descriptor, and the others dial it."""
+    async with cluster(nodes=2, workers=1) as it:
+        player = await it.client.create(Player, "p", 3, at="n0")
+        first, other = it.nodes["n0"].run, it.nodes["n1"]
+        looks = iter((False, True))
+        answers = Links.answers
+
+        async def slow(links: Links, run: NodeRun, endpoint: str) -> bool:
+            return next(looks) and await answers(links, run, endpoint)
+
+        monkeypatch.setattr(Links, "answers", slow)
+        step = hold_answer(monkeypatch, LeaseKeeper, "put_first")
+        second = twin(it)
+        starting = asyncio.ensure_future(second.start_node())
+        await step.wait()
+        await other.links.ensure(second.run, second.links.endpoint)
+        await turn_until(lambda: other.roster.get(second.run) is not None)
+        assert other.roster.get(first) is not None
+        assert other.find_node(b"n0").run == first
+        step.release()
+        with pytest.raises(NotConfigured, match="'n0' runs already"):
+            await starting
+        assert (await player.relocate("n1")).outcome == "moved"
+        assert (await player.relocate("n0")).outcome == "moved"
 
 
 async def test_a_node_that_died_is_started_again_at_once() -> None:

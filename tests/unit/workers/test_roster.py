@@ -94,12 +94,38 @@ def test_a_node_that_ended_is_told_from_a_name_that_nobody_had(monkeypatch: pyte
         roster.by_rid(b"n2")
 
 
-def test_the_newest_run_of_a_rid_is_meant_in_whatever_order_the_runs_were_heard_of() -> None:
+@pytest.mark.parametrize("present", [1, 9])
+def test_the_run_that_is_connected_is_meant_whichever_has_the_greater_generation(present: int) -> None:
+    """The clock that generations are made of may have been set back (B1.1)."""
     roster = Roster()
-    roster.heard(node("n1", 2))
-    roster.refresh([node("n1", 1), node("n1", 2)], ())
-    assert {member.generation for member in roster.nodes()} == {1, 2}
-    assert roster.by_rid(b"n1").generation == 2
+    for generation in (1, 9):
+        roster.heard(node("n1", generation))
+    assert roster.by_rid(b"n1").generation == 9  # the last one heard of
+    assert roster.by_rid(b"n1", [NodeRun(b"n1", present)]).generation == present
+
+
+def test_a_run_that_is_not_accepted_yet_is_not_meant_and_replaces_nobody() -> None:
+    """It may be refused as the twin of the one that serves."""
+    roster = Roster()
+    serving, twin = node("n1", 5), node("n1", 9, state=HostState.PREPARING)
+    for member in (serving, twin):
+        roster.heard(member)
+    assert roster.by_rid(b"n1", [twin.run]) == serving
+    assert roster.replaced_by(twin, [twin.run]) == []
+    roster.refresh([serving, twin], [twin.run])
+    assert roster.get(serving.run) == serving
+
+
+@pytest.mark.parametrize("generation", [1, 9])
+def test_an_accepted_run_replaces_the_unconnected_ones_of_its_rid(generation: int) -> None:
+    roster = Roster()
+    for member in (node("n1", 5), node("n2", 5), node("n1", generation)):
+        roster.heard(member)
+    came = node("n1", generation)
+    assert roster.replaced_by(came, [came.run]) == [node("n1", 5).run]
+    assert roster.replaced_by(came, [came.run, node("n1", 5).run]) == []
+    roster.refresh([node("n1", 5), node("n2", 5), came], [came.run])
+    assert {member.run for member in roster.nodes()} == {came.run, node("n2", 5).run}
 
 
 def test_the_row_of_a_former_run_does_not_bring_it_back() -> None:
@@ -115,6 +141,9 @@ def test_the_row_of_a_former_run_does_not_bring_it_back() -> None:
 def test_a_former_run_is_forgotten_once_the_later_one_is_connected() -> None:
     roster = Roster()
     roster.refresh([node("n1", 1)], ())
+    roster.refresh([node("n1", 1)], [node("n1", 2).run])
+    assert roster.get(node("n1", 1).run) == node("n1", 1)  # nothing is known of the other one yet
+    roster.heard(node("n1", 2))
     roster.refresh([node("n1", 1)], [node("n1", 2).run])
     assert roster.get(node("n1", 1).run) is None
     roster.refresh([node("n1", 1)], [node("n1", 1).run, node("n1", 2).run])
