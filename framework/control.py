@@ -372,12 +372,13 @@ class SavedRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Restored(_Control):
-    """Outcome of `Restore`, with the requests that came in the queue."""
+    """Outcome of `Restore`, with the requests that came in the queue and the number of sends in it."""
 
     call: int
     handoff: int
     error: ErrorBody | None = None
     requests: list[SavedRequest] = []
+    sends: int = 0
 
 
 class Figures(_Control):

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sojourn.spots.cell import Cell
     from sojourn.spots.turns import Job
 
-__all__ = ["CapturedObject", "capture", "restore", "saved_requests"]
+__all__ = ["CapturedObject", "capture", "restore", "saved_messages"]
 
 _LENGTH = struct.Struct(">I")
 _LARGE_MIN = 1 << 16
@@ -391,11 +391,15 @@ def _saved_call(cell: Cell, record: bytes) -> RecordCall:
     return RecordCall(cell, header, record, credited=False)
 
 
-def saved_requests(cell: Cell) -> list[SavedRequest]:
-    """The requests in the queue of a unit just restored, in order."""
+def saved_messages(cell: Cell) -> tuple[list[SavedRequest], int]:
+    """The requests in the queue of a unit just restored, in order, and how many sends are in it."""
     found: list[SavedRequest] = []
+    sends = 0
     for order, job in enumerate(cell.queue or (), 1):
-        if isinstance(job, RecordCall) and job.header.reply_route and job.saved:
+        if not isinstance(job, RecordCall) or not job.saved:
+            continue
+        sends += not job.header.reply_route
+        if job.header.reply_route:
             header, fields = job.header, read_record(job.body)
             found.append(
                 SavedRequest(
@@ -408,4 +412,4 @@ def saved_requests(cell: Cell) -> list[SavedRequest]:
                     order,
                 )
             )
-    return found
+    return found, sends

@@ -33,7 +33,7 @@ from sojourn.errors import (
     Unavailable,
 )
 from sojourn.ids import ObjectKind, describe_key
-from sojourn.spots.capture import CapturedObject, capture, restore, saved_requests
+from sojourn.spots.capture import CapturedObject, capture, restore, saved_messages
 from sojourn.spots.cell import Cell, Phase
 from sojourn.spots.failures import failure_of
 from sojourn.spots.groups import in_unit_order, join_turn
@@ -309,17 +309,21 @@ class Moving:
             return
         host.acceptance.remember(cell.queue or ())
         cell.phase = Phase.CLOSED
-        self._restored(message, None, saved_requests(cell))
+        self._restored(message, None, *saved_messages(cell))
 
     def _fail(self, cell: Cell, message: Restore, error: SojournError) -> None:
         self._host.making.abandon(cell, error)
         self._restored(message, error)
 
     def _restored(
-        self, message: Restore, error: SojournError | None, requests: Sequence[SavedRequest] = ()
+        self,
+        message: Restore,
+        error: SojournError | None,
+        requests: Sequence[SavedRequest] = (),
+        sends: int = 0,
     ) -> None:
         told = None if error is None else ErrorBody.of(error)
-        self._host.port.submit_control(Restored(message.call, message.handoff, told, list(requests)))
+        self._host.port.submit_control(Restored(message.call, message.handoff, told, list(requests), sends))
 
     def drop_assembly(self, message: DropObject) -> None:
         """Forget an arrival that will not be completed; who waits for it is told."""

@@ -11,19 +11,17 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sojourn.control import ErrorBody, OpenRequest, Restore, Restored, SavedRequest, UnitMember, encode_error
+from sojourn.control import OpenRequest, Restore, Restored, SavedRequest, UnitMember
 from sojourn.errors import ERROR_KINDS, InternalFailure, SojournError, Unavailable, error_from_fields
 from sojourn.frames import parse_record_header
 from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log, Machine
 from sojourn.handoff.terms import HandoffIdentity
-from sojourn.ids import NodeRun, describe_key
-from sojourn.wire import MaintenanceRelocationContext
+from sojourn.ids import describe_key
 from sojourn.workers.bulk_out import BulkOut
 from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.link import Link
+from sojourn.workers.named_work import end_requests
 from sojourn.workers.objects import Arrival, LocalObject, Place
-from sojourn.workers.records import error_reply
-from sojourn.workers.reply_frames import reply_of_blob, reply_reference
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -247,41 +245,7 @@ class HandoffDriver(Generic[MachineT]):
 
     def _end_requests(self, requests: Iterable[OpenRequest | SavedRequest], error: SojournError) -> None:
         """Answer requests that nobody will run any more; who has its reply already drops this one."""
-        encoded = encode_error(ErrorBody.of(error))
-        for request in requests:
-            self._node.router.reply(
-                error_reply(
-                    NodeRun(request.rid, request.generation),
-                    request.reply_route,
-                    request.operation_high,
-                    request.operation_low,
-                    encoded,
-                )
-            )
-
-    async def _end_in_doubt(
-        self, requests: Iterable[OpenRequest | SavedRequest], error: SojournError
-    ) -> None:
-        """Answer requests whose node is gone: with the reply it had stored, if it did (B7.1), else with the error."""
-        await asyncio.gather(
-            *[self._end_one_in_doubt(request, error, number) for number, request in enumerate(requests, 1)]
-        )
-
-    async def _end_one_in_doubt(
-        self, request: OpenRequest | SavedRequest, error: SojournError, number: int
-    ) -> None:
-        reference = reply_reference(request.generation, request.operation_high, request.operation_low)
-        try:
-            blob = await self._node.blobs.read(reference)
-            body = None if blob is None else reply_of_blob(blob)
-        except SojournError:
-            body = None
-        if body is None:
-            self._end_requests([request], error)
-        else:
-            self._node.count("replies_from_store")
-            context = MaintenanceRelocationContext(self._wire.identity, 1, number)
-            self._node.replies.bring(body, context)
+        end_requests(self._node, requests, error)
 
     def _log(self, effect: Log) -> None:
         fields = {name: value for name, value in effect.fields.items() if name != "relocation_id"}

@@ -6,7 +6,6 @@ moved to cannot be reached: its reply may still come, or lie in the Relocation S
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from sojourn import mesh
 from sojourn.errors import SojournError, Unavailable
 from sojourn.ids import NodeRun, describe_key
 from sojourn.wire import ReplyRelay, ReplyRelayStatus
+from sojourn.workers.bounded import in_turn
 from sojourn.workers.reply_frames import ack_of, reply_of_blob, reply_of_relay, reply_reference
 from sojourn.workers.senders import Outstanding
 
@@ -30,6 +30,8 @@ class RelayedEnds:
 
     def __init__(self, member: Member) -> None:
         self._member = member
+        self._settling: set[NodeRun] = set()
+        """Runs whose requests are being settled."""
 
     def relay_arrived(self, link: Link, command: ReplyRelay, parts: Sequence[Piece]) -> None:
         """Command 33: the request ends, if it had not, and the 46 goes back whatever is known of it."""
@@ -67,38 +69,47 @@ class RelayedEnds:
         gone: dict[NodeRun, list[int]] = {}
         for route, request in member.senders.outstanding.items():
             known = request.run == member.run or member.roster.get(request.run) is not None
-            if request.moved and not known and member.links.get(request.run) is None:
+            if known or request.run in self._settling:
+                continue
+            if request.moved and member.links.get(request.run) is None:
                 gone.setdefault(request.run, []).append(route)
+        self._settling.update(gone)
         for run, routes in gone.items():
             member.start(self._settle_gone(run, routes))
 
     async def _settle_gone(self, run: NodeRun, routes: Iterable[int]) -> None:
         """The node that had these requests has ended: what it stored is their end, else it is not known."""
+
+        async def settle(route: int) -> None:
+            await self._settle(run, route)
+
+        try:
+            await in_turn(routes, settle)
+        finally:
+            self._settling.discard(run)
+
+    async def _settle(self, run: NodeRun, route: int) -> None:
         member = self._member
-        found = [(route, member.senders.outstanding.get(route)) for route in routes]
-        requests = [
-            (route, request) for route, request in found if request is not None and request.run == run
-        ]
-        stored = await asyncio.gather(*(self._stored(request) for _, request in requests))
-        for (route, request), body in zip(requests, stored, strict=True):
-            if member.senders.outstanding.get(route) is not request:
-                continue
-            if body is not None:
-                del member.senders.outstanding[route]
-                member.count("replies_from_store")
-                member.deliver_reply(route, body)
-                continue
-            member.count("in_doubt")
-            name = describe_key(request.key)
-            member.fail_request(
-                route,
-                request,
-                Unavailable(
-                    f"node {run}, to which {name} had moved with the request, ended before its reply came",
-                    object_id=name,
-                    applied="unknown",
-                ),
-            )
+        outstanding = member.senders.outstanding
+        request = outstanding.get(route)
+        if request is None or request.run != run:
+            return
+        body = await self._stored(request)
+        if outstanding.get(route) is not request:
+            return
+        if body is not None:
+            del outstanding[route]
+            member.count("replies_from_store")
+            member.deliver_reply(route, body)
+            return
+        member.count("in_doubt")
+        name = describe_key(request.key)
+        error = Unavailable(
+            f"node {run}, to which {name} had moved with the request, ended before its reply came",
+            object_id=name,
+            applied="unknown",
+        )
+        member.fail_request(route, request, error)
 
     async def _stored(self, request: Outstanding) -> bytes | None:
         """The reply that the node had stored, taken out of the store."""

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from sojourn import mesh
 from sojourn.control import (
     AwaitBoundary,
-    OpenRequest,
 )
 from sojourn.errors import (
     SojournError,
     Unavailable,
 )
-from sojourn.frames import FLAG_LOOP, FLAG_MARKER, FLAG_REQUEST, RecordHeader, parse_record_header
+from sojourn.frames import RecordHeader
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import Event, Log
 from sojourn.handoff.source import SourceHandoff, SourcePlan
@@ -34,7 +33,7 @@ from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.host_move import MoveResult
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject
-from sojourn.workers.records import frozen_record, record_origin
+from sojourn.workers.records import frozen_record
 from sojourn.workers.session_wire import SessionWire
 from sojourn.workers.source_object import SourceObject
 from sojourn.workers.source_sessions import SourceSessions
@@ -138,7 +137,7 @@ class SourceDriver(SourceObject[SourceHandoff]):
                 phase=self.machine.phase,
                 applied="unknown",
             )
-            self._end_requests(self._taken, error)
+            self._end_requests(self._taken.requests, error)
             word = "failed" if self.machine.phase is Phase.SOURCE_RUNNING else "in_doubt"
             detail = "the node stopped while it moved"
             self.outcome.set_result(MoveResult(word, "ShutdownRequested", detail, self._target))
@@ -230,7 +229,7 @@ class SourceDriver(SourceObject[SourceHandoff]):
         self._relayed = True
         for body in effect.records:
             if first:
-                self._note_taken(body)
+                self._taken.add(body)
             mark = HandedMark()
             self._relay_marks.append(mark)
             link.send_contract([[self.frames.relay_head, frozen_record(body)]], 0, mark)
@@ -282,22 +281,6 @@ class SourceDriver(SourceObject[SourceHandoff]):
         if link is not None:
             high, low = self.plan.identity.relocation_id
             link.send_control(mesh.Withdrawn(high, low, self.plan.identity.attempt))
-
-    def _note_taken(self, body: bytes) -> None:
-        header = parse_record_header(body)
-        if header.flags & FLAG_REQUEST:
-            origin = record_origin(body, header.record_at)
-            self._taken.append(
-                OpenRequest(
-                    origin.rid,
-                    origin.generation,
-                    header.reply_route,
-                    header.operation_high,
-                    header.operation_low,
-                )
-            )
-        elif not header.flags & (FLAG_MARKER | FLAG_LOOP):
-            self._taken_sends += 1
 
     def _release_payload(self, effect: effects.ReleasePayload) -> None:
         self._relay_marks = []

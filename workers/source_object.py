@@ -15,7 +15,6 @@ from sojourn.control import (
     Captured,
     DropObject,
     OpenObject,
-    OpenRequest,
     Seal,
     SealRefused,
     UnitMember,
@@ -40,6 +39,7 @@ from sojourn.workers.handoff_driver import HandoffDriver
 from sojourn.workers.handoff_store import read_facts
 from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.host_move import MoveResult, failure_reason
+from sojourn.workers.named_work import NamedWork
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.unit_rows import UnitRows
 
@@ -79,9 +79,8 @@ class SourceObject(HandoffDriver[MachineT]):
         self.outcome: asyncio.Future[MoveResult] = node.loop.create_future()
         self._authority_gone = False
         self._chunk_limit = 0
-        self._taken: list[OpenRequest] = []
-        """Requests that left with the payload or the batch, for the case that nobody else can end them."""
-        self._taken_sends = 0
+        self._taken = NamedWork(node, wire.identity, self._log)
+        """What left with the payload or the batch, for the case that nobody else can end it."""
         self._sealed_ns = 0
 
     # machine ------------------------------------------------------------------------------------
@@ -191,8 +190,7 @@ class SourceObject(HandoffDriver[MachineT]):
         except SojournError:
             return events.WorkerLost()
         self._sealed_ns = result.sealed_ns
-        self._taken = list(result.requests)
-        self._taken_sends = result.sends
+        self._taken.take(result.requests, result.sends)
         return events.ObjectCaptured(
             Manifest(result.length, len(self.payload.chunks), result.checksum, self._node.application_version)
         )
@@ -286,7 +284,7 @@ class SourceObject(HandoffDriver[MachineT]):
 
     def _not_restored(self, records: tuple[bytes, ...], error: SojournError) -> None:
         """Nothing of it runs again: what it had queued ends like what was held."""
-        self._end_requests(self._taken, error)
+        self._taken.fail(error)
         for body in records:
             self._node.fail_record(body, parse_record_header(body), error)
         self._fail_waiting(error)
@@ -329,7 +327,6 @@ class SourceObject(HandoffDriver[MachineT]):
 
     def _fail_taken(self, effect: effects.FailTaken) -> None:
         name = describe_key(self.held.key)
-        self._node.count("failed_requests" if effect.applied == "no" else "in_doubt", len(self._taken))
         error = ERROR_KINDS[effect.kind](
             f"{name} took the message along in its relocation to {self._destination}, which did not end well",
             object_id=name,
@@ -337,13 +334,9 @@ class SourceObject(HandoffDriver[MachineT]):
             applied=effect.applied,
         )
         if effect.applied == "unknown":
-            self._node.start(self._end_in_doubt(self._taken, error))
+            self._taken.doubt(error)
         else:
-            self._end_requests(self._taken, error)
-        if effect.sends and self._taken_sends:
-            self._node.count("dead_letters", self._taken_sends)
-            self._log(Log("dead_letter", "warning", {"reason": str(error), "messages": self._taken_sends}))
-        self._taken, self._taken_sends = [], 0
+            self._taken.fail(error, sends=effect.sends)
 
     def _fail_held(self, effect: effects.FailHeld) -> None:
         self._fail_records(effect.records, effect.kind, f"its relocation ended ({self.machine.phase})")

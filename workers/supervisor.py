@@ -224,6 +224,7 @@ class Supervisor(Member):
             elif held.place is Place.ACTIVE and (row is None or gone or row.owner != self.owner):
                 self.log("object_lost", "error", object_id=describe_key(held.key), reason="lease expired")
                 self.drop(held, "")
+                self.coordinator.running_object_lost(held)  # its session may be being sealed
 
     # workers ------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from sojourn.control import (
     Opened,
     OpenObject,
 )
-from sojourn.errors import ProtocolError, SojournError, Unavailable, error_from_fields
+from sojourn.errors import ERROR_KINDS, ProtocolError, ShuttingDown, SojournError, error_from_fields
 from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import Event, Log
@@ -24,10 +24,11 @@ from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.rows import AuthorityRow, Membership
 from sojourn.wire.checksum import checksum
 from sojourn.workers.debt import Debt
-from sojourn.workers.handoff_store import write_owner
+from sojourn.workers.handoff_store import lose_unit, write_owner
 from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.lanes import STAGED
 from sojourn.workers.link import Link
+from sojourn.workers.named_work import NamedWork
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.records import (
     frame_of_record,
@@ -65,6 +66,8 @@ class TargetDriver(TargetRestoring):
         machine = TargetHandoff(plan, checksum, frozen_record, options)
         super().__init__(node, held, number, plan.identity, wire, machine, joined)
         self.plan = plan
+        self._work = NamedWork(node, wire.identity, self._log)
+        """The saved work of the dropped object while it is in doubt who ends it (B8.15)."""
         self._previous: dict[ObjectKey, LocalObject] = {}
         """What this node had of each participant before it was staged."""
         self._early_markers: list[bytes] = []
@@ -87,6 +90,9 @@ class TargetDriver(TargetRestoring):
             effects.WriteOwner: self._write_owner,
             effects.OpenDispatch: self._open_dispatch,
             effects.DropTarget: self._drop,
+            effects.EndWork: self._end_work,
+            effects.ForgetWork: lambda _: self._work.forget(),
+            effects.MarkLost: self._mark_lost,
             effects.DeliverRecords: self._deliver,
             effects.SendFollow: self._send_follow,
             effects.InstallFollowRoute: self._install_follow,
@@ -400,9 +406,11 @@ class TargetDriver(TargetRestoring):
         if (self._out is not None or self._counted) and not self._worker_gone:
             node.pool.control(self._worker, DropObject(held.key, "", self.number, effect.end_work))
         elif effect.end_work:
-            name = describe_key(held.key)
-            text = f"{name} could not take the message: its relocation to this node ended"
-            self._end_requests(self._requests, Unavailable(text, object_id=name, applied="no"))
+            self._work.take(self._requests, self._sends)
+            self._end_work(effects.EndWork("Unavailable", "no"))
+        if effect.keep_work:
+            self._work.take(self._requests, self._sends)
+            self._work.retain()
         if self._counted:
             self._counted = False
             node.count_object(self._worker, -len(self._unit))
@@ -412,6 +420,31 @@ class TargetDriver(TargetRestoring):
         if effect.end_work:
             self._fail_held(effects.FailHeld(effect.relay, "Unavailable"))
         self._dispose(direct, effect.disposal)
+
+    def _end_work(self, effect: effects.EndWork) -> None:
+        name = describe_key(self.held.key)
+        error = ERROR_KINDS[effect.kind](
+            f"{name} took the message along in its relocation to this node, which did not end well",
+            object_id=name,
+            phase=self.machine.phase,
+            applied=effect.applied,
+        )
+        if effect.applied == "unknown":
+            self._work.doubt(error)
+        else:
+            self._work.fail(error, requests=effect.requests)
+
+    def _mark_lost(self, effect: effects.MarkLost) -> None:
+        """The row turned out to name this run, and nothing of the object is here (B6.8)."""
+        self._node.count("objects_lost", len(self._unit))
+        self._ask(lose_unit(self._rows, effect.version, effect.others))
+
+    def close(self) -> None:
+        """See `HandoffDriver`. Nobody will read the row any more: what was in doubt stays so."""
+        name = describe_key(self.held.key)
+        text = f"the node of {name} stopped before it was known whether the object had moved to it"
+        self._work.fail(ShuttingDown(text, object_id=name, applied="unknown"), sends=False)
+        super().close()
 
     def _dispose(self, direct: list[bytes], disposal: DirectDisposal) -> None:
         """What came here directly: followed to the source in order and before the local route goes back,

@@ -54,6 +54,8 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         """The machine knows the rows, and nobody else stages the unit here: it may come into a worker."""
         self._requests: list[SavedRequest] = []
         """What the restored queue holds, for the replies (B7.1)."""
+        self._sends = 0
+        """How many messages of the restored queue want no reply."""
         self._counted = False
         self._opening: effects.OpenDispatch | None = None
         """The owner is written; the object opens when it stands in a worker again."""
@@ -171,7 +173,7 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         for each in self._unit:
             each.worker = worker
         self._worker_gone = False
-        self._requests = result.requests
+        self._requests, self._sends = result.requests, result.sends
         self._node.count_object(worker, len(self._unit))
         self._counted = True
 

@@ -23,9 +23,11 @@ __all__ = [
     "DropObject",
     "DropTarget",
     "EndDispatch",
+    "EndWork",
     "FailHeld",
     "FailTaken",
     "ForgetHandoff",
+    "ForgetWork",
     "InstallFollowRoute",
     "InstallTemporaryQueue",
     "MarkLost",
@@ -363,7 +365,8 @@ class DropTarget(Effect, frozen=True):
     `direct` is what came here directly or by follow, to be treated as `disposal` says before the local route
     goes back. `relay` are relay records. Where `end_work` is True this node saw proof that the source is past
     its boundary: it makes the terminals of the saved work in its worker and of `relay`; else it must not,
-    since the source may restore them (B8.15).
+    since the source may restore them (B8.15). Where `keep_work` is True the driver keeps the saved work by name:
+    `EndWork` or `ForgetWork` follows.
     """
 
     reason: str
@@ -371,3 +374,21 @@ class DropTarget(Effect, frozen=True):
     disposal: DirectDisposal
     relay: tuple[Any, ...] = ()
     end_work: bool = False
+    keep_work: bool = False
+
+
+class EndWork(Effect, frozen=True):
+    """End the saved work that `DropTarget` kept by name: a typed failure of class `kind` for each request, a dead
+    letter for each send.
+
+    `applied` as in `FailTaken`: with `unknown` the source may have run it, and the sends are in doubt, no dead
+    letters. `requests` False: the source has ended those.
+    """
+
+    kind: str
+    applied: str
+    requests: bool = True
+
+
+class ForgetWork(Effect, frozen=True):
+    """The source has the saved work that `DropTarget` kept by name: nothing of it ends here."""

@@ -8,10 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sojourn.handoff.effects import DropTarget, InstallFollowRoute, SendRelocationFailed
+from sojourn.handoff.effects import DropTarget, InstallFollowRoute, ReadRow, SendRelocationFailed
 from sojourn.handoff.machine import Machine
 from sojourn.handoff.relay import RelaySection
-from sojourn.handoff.target_states import Announced, Committing, RelayReady, Staged, TargetRemoved
+from sojourn.handoff.target_states import (
+    Announced,
+    Committing,
+    OwnerChecking,
+    RelayReady,
+    Staged,
+    TargetDoubting,
+    TargetRemoved,
+)
 from sojourn.handoff.terms import (
     Checksum,
     DirectDisposal,
@@ -54,6 +62,8 @@ class TargetBase(Machine):
         self.options = options or HandoffOptions()
         self._checksum = checksum
         self._frozen = frozen
+        self.first: RowFacts | None = None
+        """The own row as it stood under the fence's version; None before it was read."""
 
     def _new_relay(self) -> RelaySection:
         return RelaySection(self._checksum, self._frozen)
@@ -64,21 +74,48 @@ class TargetBase(Machine):
             self._do(SendRelocationFailed(state.connection, failure_code))
         self._remove(state, reason, failure_code, DirectDisposal.FOLLOW_TO_SOURCE)
 
-    def _remove(self, state: Staged, reason: str, failure_code: int | None, disposal: DirectDisposal) -> None:
-        """Drop everything of this attempt. Past the boundary the source does not run: nothing goes to it."""
+    def _remove(
+        self,
+        state: Staged,
+        reason: str,
+        failure_code: int | None,
+        disposal: DirectDisposal,
+        *,
+        work_is_sources: bool = False,
+    ) -> None:
+        """Drop everything of this attempt. Past the boundary the source does not run: nothing goes to it.
+
+        Behind relay-ready the saved work stays in doubt (`TargetDoubting`), unless a 31 or 34 proved the boundary or
+        `work_is_sources`: it is known that the source went on.
+        """
+        committing = isinstance(state, RelayReady | Committing)
         relay = state.relay if isinstance(state, RelayReady | Committing) else self._new_relay()
         if not relay.settled:
             relay.fall_back()
         if relay.seen and disposal is DirectDisposal.FOLLOW_TO_SOURCE:
             disposal = DirectDisposal.FAIL
+        in_doubt = committing and not relay.seen and not work_is_sources
         self._log("target_removed", "info", reason=reason, failure_code=failure_code)
-        self._do(DropTarget(reason, tuple(state.queue), disposal, tuple(relay.records), relay.seen))
+        records = tuple(relay.records)
+        self._do(DropTarget(reason, tuple(state.queue), disposal, records, relay.seen, in_doubt))
         relay.forget_records()
         forget_at = self.plan.ends_at + self.options.ended_memory_s
         follows = disposal is DirectDisposal.FOLLOW_TO_SOURCE
         if follows:  # who was told of this node while it staged the object still sends here
             self._do(InstallFollowRoute(self.plan.identity.source, 0, forget_at))
         self.state = TargetRemoved(failure_code, relay, forget_at, follows)
+        if in_doubt:
+            self._doubt(state, self.state)
+
+    def _doubt(self, state: Staged, removed: TargetRemoved) -> None:
+        assert self.first is not None
+        self.state = removed.into(
+            TargetDoubting,
+            object_generation=self.first.object_generation,
+            owner_generation=self.first.owner_generation + 1,
+        )
+        if not isinstance(state, OwnerChecking):  # there a read is out, or was just answered
+            self._do(ReadRow())
 
     def _committed(self, row: RowFacts | None, owner_generation: int) -> bool:
         """Whether the row shows this handoff's own commit: never judged by the owner's name (B6.5)."""

@@ -43,11 +43,12 @@ from sojourn.handoff.target_states import (
     OwnerPausing,
     OwnerWriting,
     RelayReady,
+    TargetDoubting,
     TargetForgotten,
     TargetOpen,
     TargetRemoved,
 )
-from sojourn.handoff.terms import FAILURE_REQUEST, DirectDisposal, ParticipantFacts, same_unit
+from sojourn.handoff.terms import FAILURE_REQUEST, DirectDisposal, RowFacts, same_unit
 
 __all__ = ["TargetCommit"]
 
@@ -78,7 +79,7 @@ class TargetCommit(TargetStaging):
             received=(count, checksum),
         )
 
-    @on(RestoreRequested, RelayReady, to=(RelayReady, TargetRemoved))
+    @on(RestoreRequested, RelayReady, to=(RelayReady, TargetDoubting, TargetRemoved))
     def _ready_again(self, state: RelayReady, event: RestoreRequested, now: float) -> None:
         state.connection = event.connection
         if event.manifest != state.manifest:
@@ -87,7 +88,7 @@ class TargetCommit(TargetStaging):
             self._do(SendRelayReady(event.connection))
             state.wait_until = min(now + self.options.cutover_wait_s, state.ends_at)
 
-    @on(DeadlineReached, RelayReady, to=(RelayReady, OwnerWriting, TargetRemoved))
+    @on(DeadlineReached, RelayReady, to=(RelayReady, OwnerWriting, TargetDoubting, TargetRemoved))
     def _waited(self, state: RelayReady, event: DeadlineReached, now: float) -> None:
         if now >= state.ends_at:
             self._fail(state, FAILURE_REQUEST, "the Restore deadline passed before the boundary was settled")
@@ -128,22 +129,30 @@ class TargetCommit(TargetStaging):
     def _read_later(self, state: OwnerChecking, event: RowReadFailed, now: float) -> None:
         self._pause_store(state, now, read_first=True)
 
-    @on(RowRead, OwnerChecking, to=(Opening, OwnerPausing, OwnerWriting, TargetRemoved))
+    @on(RowRead, OwnerChecking, to=(Opening, OwnerPausing, OwnerWriting, TargetDoubting, TargetRemoved))
     def _checked(self, state: OwnerChecking, event: RowRead, now: float) -> None:
         row = event.row
         if self._committed(row, state.owner_generation):
             self._open(state)
         elif row is not None and row.version == self.plan.identity.expected_version:
-            self._write_again(state, row.others, now)
+            self._write_again(state, row, now)
         elif self._fence_found(row):
-            self._remove(state, "fenced by the source", None, DirectDisposal.FOLLOW_TO_SOURCE)
+            self._remove(
+                state, "fenced by the source", None, DirectDisposal.FOLLOW_TO_SOURCE, work_is_sources=True
+            )
         else:
-            self._remove(state, "stale: another valid owner or generation", None, DirectDisposal.FAIL)
+            self._stale(state, row, "stale: another valid owner or generation", now)
 
-    def _write_again(self, state: OwnerChecking, others: tuple[ParticipantFacts, ...], now: float) -> None:
+    def _stale(self, state: OwnerChecking, row: RowFacts | None, reason: str, now: float) -> None:
+        self._remove(state, reason, None, DirectDisposal.FAIL)
+        if isinstance(self.state, TargetDoubting):
+            self._judge(self.state, row, now)
+
+    def _write_again(self, state: OwnerChecking, row: RowFacts, now: float) -> None:
         """The own row is untouched: the write was not carried out, or only another row changed (B6.5)."""
+        others = row.others
         if not same_unit(state.others, others):
-            self._remove(state, "stale: another row of the unit changed", None, DirectDisposal.FAIL)
+            self._stale(state, row, "stale: another row of the unit changed", now)
         elif others != state.others:
             state.others = others
             self._write(state)
@@ -154,7 +163,11 @@ class TargetCommit(TargetStaging):
         retry_at = now + self._pause(state.tries)
         self.state = state.into(OwnerPausing, retry_at=retry_at, read_first=read_first, tries=state.tries + 1)
 
-    @on(DeadlineReached, OwnerPausing, to=(OwnerPausing, OwnerWriting, OwnerChecking, TargetRemoved))
+    @on(
+        DeadlineReached,
+        OwnerPausing,
+        to=(OwnerPausing, OwnerWriting, OwnerChecking, TargetDoubting, TargetRemoved),
+    )
     def _retry(self, state: OwnerPausing, event: DeadlineReached, now: float) -> None:
         if now >= state.ends_at:
             self._unconfirmed(state)
@@ -166,7 +179,7 @@ class TargetCommit(TargetStaging):
         else:
             self._write(state)
 
-    @on(DeadlineReached, OwnerWriting, OwnerChecking, to=(Same, TargetRemoved))
+    @on(DeadlineReached, OwnerWriting, OwnerChecking, to=(Same, TargetDoubting, TargetRemoved))
     def _out_of_time(self, state: Committing, event: DeadlineReached, now: float) -> None:
         if now >= state.ends_at:
             self._unconfirmed(state)
@@ -185,11 +198,14 @@ class TargetCommit(TargetStaging):
 
     @on(CutoverArrived, *_COMMITTING)
     @on(CutoverArrived, Opening, TargetOpen, TargetRemoved)
+    @on(CutoverArrived, TargetDoubting, to=(TargetRemoved,))
     def _late_cutover(
         self, state: Committing | Open | TargetRemoved, event: CutoverArrived, now: float
     ) -> None:
         state.relay.seen = True
         self._log_late_cutover(event.count)
+        if isinstance(state, TargetDoubting):
+            self._proved(state)
 
     @on(RestoreRequested, *_COMMITTING)
     @on(RestoreRequested, Opening, TargetOpen)
@@ -241,13 +257,13 @@ class TargetCommit(TargetStaging):
 
     # ended identities
 
-    @on(RestoreRequested, TargetRemoved)
+    @on(RestoreRequested, TargetRemoved, TargetDoubting)
     def _ended(self, state: TargetRemoved, event: RestoreRequested, now: float) -> None:
         if state.failure_code is not None:
             self._do(SendRelocationFailed(event.connection, state.failure_code))
 
-    @on(DirectArrived, TargetRemoved)
-    @on(FollowArrived, TargetRemoved)
+    @on(DirectArrived, TargetRemoved, TargetDoubting)
+    @on(FollowArrived, TargetRemoved, TargetDoubting)
     def _arrived_of_ended(
         self, state: TargetRemoved, event: DirectArrived | FollowArrived, now: float
     ) -> None:
@@ -258,7 +274,10 @@ class TargetCommit(TargetStaging):
             self._do(FailHeld((event.record,), "Unavailable"))
 
     @on(RelayArrived, TargetRemoved)
+    @on(RelayArrived, TargetDoubting, to=(TargetRemoved,))
     def _relay_of_ended(self, state: TargetRemoved, event: RelayArrived, now: float) -> None:
         """The source passed its boundary, and nothing will ever run this record: one terminal each (B8.15)."""
+        if isinstance(state, TargetDoubting):  # the saved work comes first
+            self._proved(state)
         if state.relay.take(event.connection):
             self._do(FailHeld((event.record,), "Unavailable"))

@@ -37,7 +37,7 @@ from sojourn.handoff.events import (
     WithdrawnReceived,
 )
 from sojourn.handoff.machine import DeadlineReached, Same, on
-from sojourn.handoff.target_base import TargetBase
+from sojourn.handoff.target_doubt import TargetDoubt
 from sojourn.handoff.target_states import (
     Announced,
     Assembling,
@@ -64,7 +64,7 @@ _UNREADY = (Assembling, RestoringObject, ObjectStaged)
 _COMMITTING = (OwnerWriting, OwnerChecking, OwnerPausing)
 
 
-class TargetStaging(TargetBase):
+class TargetStaging(TargetDoubt):
     """Transitions up to relay-ready, and what every staged state does alike."""
 
     # the Restore request
@@ -155,7 +155,7 @@ class TargetStaging(TargetBase):
         elif not row.whole:
             self._fail(state, stale_failure(self.plan.key), "a participant is not the source's (R4.5.1)")
         else:
-            state.row = row
+            state.row = self.first = row
             members = tuple(each.key for each in row.others if each.moves)
             if members:  # before the factory runs (R4.3.1)
                 self._do(StageParticipants(members))
@@ -238,7 +238,9 @@ class TargetStaging(TargetBase):
     @on(WithdrawnReceived, *_UNREADY, RelayReady, *_COMMITTING, to=(TargetRemoved,))
     def _withdrawn(self, state: Staged, event: WithdrawnReceived, now: float) -> None:
         """The fence stands in the row: what a re-read would find (B6.7)."""
-        self._remove(state, "withdrawn by the source", None, DirectDisposal.FOLLOW_TO_SOURCE)
+        self._remove(
+            state, "withdrawn by the source", None, DirectDisposal.FOLLOW_TO_SOURCE, work_is_sources=True
+        )
 
     @on(RivalPreferred, *_UNREADY, RelayReady, *_COMMITTING, to=(TargetRemoved,))
     def _rival(self, state: Staged, event: RivalPreferred, now: float) -> None:
@@ -246,4 +248,10 @@ class TargetStaging(TargetBase):
         failure_code = None if isinstance(state, Committing) else stale_failure(self.plan.key)
         if failure_code is not None and state.connection is not None:
             self._do(SendRelocationFailed(state.connection, failure_code))
-        self._remove(state, "another identity took its place", failure_code, DirectDisposal.HAND_OVER)
+        self._remove(
+            state,
+            "another identity took its place",
+            failure_code,
+            DirectDisposal.HAND_OVER,
+            work_is_sources=True,
+        )

@@ -24,6 +24,7 @@ __all__ = [
     "RelayReady",
     "RestoringObject",
     "Staged",
+    "TargetDoubting",
     "TargetForgotten",
     "TargetOpen",
     "TargetRemoved",
@@ -194,6 +195,24 @@ class TargetRemoved(State):
     @property
     def deadline(self) -> float | None:
         return self.forget_at
+
+
+@dataclass(slots=True)
+class TargetDoubting(TargetRemoved):
+    """The attempt ended behind its relay-ready without proof of the boundary: the row is read until it tells who ends
+    the saved work (B8.15). `read_at` None: a read, or the lost mark, is out. `ended`: its terminals are made."""
+
+    object_generation: int = field(kw_only=True)
+    owner_generation: int = field(kw_only=True)
+    reads: int = 0
+    read_at: float | None = None
+    ended: bool = False
+
+    @property
+    def deadline(self) -> float | None:
+        if not self.follows:
+            return self.read_at
+        return self.forget_at if self.read_at is None else min(self.forget_at, self.read_at)
 
 
 @dataclass(slots=True)

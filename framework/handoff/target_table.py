@@ -17,6 +17,9 @@ from sojourn.handoff.events import (
     DispatchOpenFailed,
     FollowArrived,
     LinkLost,
+    LostConflicted,
+    LostMarked,
+    LostUnknown,
     ObjectRestored,
     OwnerWriteConflicted,
     OwnerWriteFailed,
@@ -43,6 +46,7 @@ from sojourn.handoff.target_states import (
     OwnerWriting,
     RelayReady,
     RestoringObject,
+    TargetDoubting,
     TargetForgotten,
     TargetOpen,
     TargetRemoved,
@@ -61,6 +65,7 @@ STATES: tuple[type[State], ...] = (
     OwnerPausing,
     Opening,
     TargetOpen,
+    TargetDoubting,
     TargetRemoved,
     TargetForgotten,
 )
@@ -89,6 +94,9 @@ EVENTS: tuple[type[Event], ...] = (
     OwnerWriteFailed,
     DispatchOpened,
     DispatchOpenFailed,
+    LostMarked,
+    LostConflicted,
+    LostUnknown,
     DeadlineReached,
 )
 
@@ -117,6 +125,9 @@ _ENDED: Reasons = {
             OwnerWriteConflicted,
             OwnerWriteUnknown,
             OwnerWriteFailed,
+            LostMarked,
+            LostConflicted,
+            LostUnknown,
         ),
         "a late answer revives nothing (R4.5.3)",
     ),
@@ -127,6 +138,9 @@ _FORGOTTEN: Reasons = dict.fromkeys(
     "nothing is remembered; the driver no longer delivers to this machine",
 )
 
+_READ_BY = (RowRead, RowReadFailed, WithdrawnReceived, LostMarked, LostConflicted, LostUnknown)
+_DOUBTING: Reasons = {event: why for event, why in _ENDED.items() if event not in _READ_BY}
+
 IGNORED: Ignored = {
     RestoringObject: _CHUNKS,
     ObjectStaged: _CHUNKS,
@@ -136,6 +150,7 @@ IGNORED: Ignored = {
     OwnerPausing: {**_CHUNKS, **_WORKER},
     Opening: {**_OPEN, DeadlineReached: "a timer of an earlier state"},
     TargetOpen: _OPEN,
+    TargetDoubting: _DOUBTING,
     TargetRemoved: _ENDED,
     TargetForgotten: {**_ENDED, **_FORGOTTEN},
 }

@@ -158,6 +158,7 @@ TARGET_SCRIPTS[ts.OwnerChecking] = [*TARGET_SCRIPTS[ts.OwnerWriting], ev.OwnerWr
 TARGET_SCRIPTS[ts.OwnerPausing] = [*TARGET_SCRIPTS[ts.OwnerChecking], ev.RowReadFailed()]
 TARGET_SCRIPTS[ts.Opening] = [*TARGET_SCRIPTS[ts.OwnerWriting], ev.OwnerWritten()]
 TARGET_SCRIPTS[ts.TargetOpen] = [*TARGET_SCRIPTS[ts.Opening], ev.DispatchOpened()]
+TARGET_SCRIPTS[ts.TargetDoubting] = [*TARGET_SCRIPTS[ts.RelayReady], ev.RestoreRequested(OTHER_MANIFEST, 1)]
 TARGET_SCRIPTS[ts.TargetRemoved] = [ev.RestoreRequested(MANIFEST, 1), ev.RowRead(ROW_MOVED)]
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 from sojourn.handoff import effects as fx
+from sojourn.handoff import events as ev
 from sojourn.handoff import source_states as ss
 from sojourn.handoff import target_states as ts
 from sojourn.handoff.machine import Event, IllegalTransition, Machine, State
@@ -116,3 +117,6 @@ def test_target_pair(state: type[State], event: Event) -> None:
         assert fx.WriteOwner("v5", 5) in effects, "only ever the coordinator fence's version (R4.5.1)"
     if isinstance(play.state, ts.TargetRemoved) and issubclass(state, ts.Staged):
         assert fx.DropTarget in kinds
+    marked = isinstance(event, ev.LostMarked)  # the read before it made the terminals
+    if state is ts.TargetDoubting and type(play.state) is ts.TargetRemoved and not marked:
+        assert len(kinds & {fx.EndWork, fx.ForgetWork}) == 1, "the saved work has one end (B8.15)"

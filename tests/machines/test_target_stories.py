@@ -348,6 +348,136 @@ def test_without_proof_of_the_boundary_no_terminals_are_made() -> None:
     assert drop.disposal is FOLLOW
 
 
+def in_doubt(state: type[State] = ts.OwnerPausing) -> Play:
+    """A target whose time ran out with its write in doubt and no proof of the boundary."""
+    play = target_in(ts.RelayReady)
+    play.wait()
+    if state is not ts.OwnerWriting:
+        play(ev.OwnerWriteUnknown())
+    if state is ts.OwnerPausing:
+        play(ev.RowReadFailed())
+    assert type(play.state) is state
+    drop = dropped(play(DeadlineReached(), at=ENDS))
+    assert drop.keep_work
+    assert not drop.end_work
+    return play
+
+
+@pytest.mark.parametrize("state", [ts.OwnerWriting, ts.OwnerChecking, ts.OwnerPausing])
+def test_saved_work_in_doubt_is_kept_until_the_row_was_read(state: type[State]) -> None:
+    """It may have committed: then the source follows, and only this node can end what it kept (B6.8, B8.15)."""
+    play = in_doubt(state)
+    play(ev.RowReadFailed())
+    assert play.wait() == [fx.ReadRow()]
+    assert quiet(play(ev.RowRead(ROW_MOVED))) == [fx.EndWork("DataLost", "no"), fx.MarkLost("v6")]
+    assert play(ev.LostConflicted()) == []
+    assert play.wait() == [fx.ReadRow()]
+    assert quiet(play(ev.RowRead(ROW_MOVED))) == [fx.MarkLost("v6")], "its ends are made once"
+    assert play(ev.LostMarked()) == []
+    assert type(play.state) is ts.TargetRemoved
+    assert play.wait() == [fx.ForgetHandoff()]
+
+
+def test_one_read_is_out_at_a_time() -> None:
+    """The one that was asked for while the write was checked is the answer."""
+    play = target_in(ts.RelayReady)
+    play.wait()
+    assert play(ev.OwnerWriteUnknown()) == [fx.ReadRow()]
+    assert fx.ReadRow() not in play(DeadlineReached(), at=ENDS)
+    assert quiet(play(ev.RowRead(ROW_MOVED)))[0] == fx.EndWork("DataLost", "no")
+
+
+def test_a_write_that_another_eye_marked_lost_needs_no_mark() -> None:
+    play = in_doubt()
+    assert quiet(play(ev.RowRead(ROW_MOVED._replace(lost=True)))) == [fx.EndWork("DataLost", "no")]
+    assert type(play.state) is ts.TargetRemoved
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ROW_FENCED,
+        ROW_FENCED._replace(lost=True),  # restored, and lost later
+        ROW_FIRST._replace(version="v7", relocation_id=(0, 9), fenced=True, lost=True),
+        ROW_MOVED._replace(relocation_id=(0, 9)),  # a later attempt, which was given the work
+        ROW_MOVED_ON,
+    ],
+)
+def test_work_that_the_source_went_on_with_is_forgotten(row: RowFacts) -> None:
+    play = in_doubt()
+    assert play(ev.RowRead(row)) == [fx.ForgetWork()]
+    assert type(play.state) is ts.TargetRemoved
+
+
+def test_a_withdrawal_ends_the_doubt() -> None:
+    play = in_doubt()
+    assert play(ev.WithdrawnReceived()) == [fx.ForgetWork()]
+
+
+def test_an_object_that_its_source_marked_lost_leaves_the_sends_to_the_target() -> None:
+    """The source was behind the boundary: it ended the requests, and counts on the target for the sends."""
+    assert in_doubt()(ev.RowRead(ROW_LOST)) == [fx.EndWork("DataLost", "no", requests=False)]
+
+
+@pytest.mark.parametrize("row", [None, ROW_REBORN])
+def test_nobody_can_say_what_became_of_the_work_of_an_earlier_incarnation(row: RowFacts | None) -> None:
+    assert in_doubt()(ev.RowRead(row)) == [fx.EndWork("DataLost", "unknown")]
+
+
+@pytest.mark.parametrize("event", [ev.RelayArrived("r1", 2), ev.CutoverArrived(1, 7, 2)])
+def test_late_proof_of_the_boundary_ends_the_work(event: Event) -> None:
+    play = in_doubt()
+    effects = quiet(play(event))
+    assert effects[0] == fx.EndWork("Unavailable", "no")
+    assert type(play.state) is ts.TargetRemoved
+    assert play(ev.RowRead(ROW_MOVED)) == []
+
+
+@pytest.mark.parametrize("row", [ROW_FIRST, ROW_FIRST._replace(version="v6", bound=True)])
+def test_a_row_without_a_fence_is_read_ever_more_seldom_and_given_up_with_the_identity(row: RowFacts) -> None:
+    """Behind a relay-ready its source goes back only by a fence; whatever else it writes into the row tells nothing."""
+    play = in_doubt()
+    assert play(ev.RowRead(row)) == []
+    reads = 0
+    while True:
+        assert play.wait() == [fx.ReadRow()]
+        reads += 1
+        effects = play(ev.RowRead(row))
+        if effects:
+            break
+    assert effects == [fx.EndWork("Unavailable", "unknown")]
+    assert play.now >= ENDS + 60.0
+    assert reads < 40
+    assert play.wait() == [fx.ForgetHandoff()]
+
+
+def test_an_unreadable_store_keeps_the_work_beyond_the_identity_s_time() -> None:
+    play = in_doubt()
+    while play.now < ENDS + 100.0:
+        assert play(ev.RowReadFailed()) == []
+        play.wait()
+    assert quiet(play(ev.RowRead(ROW_MOVED)))[0] == fx.EndWork("DataLost", "no")
+
+
+def test_the_follow_route_ends_in_its_time_all_the_same() -> None:
+    play = target_in(ts.TargetDoubting)
+    assert play(ev.DirectArrived("d1")) == [fx.SendFollow(A, ("d1",))]
+    effects: list[Effect] = []
+    while not effects:
+        play(ev.RowReadFailed())
+        effects = [each for each in play.wait() if each == fx.RemoveFollowRoute()]
+    assert play.now == ENDS + 60.0
+    assert play(ev.DirectArrived("d2")) == [fx.FailHeld(("d2",), "Unavailable")]
+
+
+def test_a_row_that_shows_it_all_needs_no_second_read() -> None:
+    play = target_in(ts.RelayReady)
+    play.wait()
+    play(ev.OwnerWriteConflicted())
+    effects = quiet(play(ev.RowRead(ROW_LOST)))
+    assert [type(each) for each in effects] == [fx.DropTarget, fx.EndWork]
+
+
 def test_with_proof_of_the_boundary_nothing_goes_to_a_source_that_does_not_run() -> None:
     play = target_in(ts.RelayReady)
     play(ev.RelayArrived("r1", 1))

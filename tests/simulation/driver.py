@@ -128,6 +128,3 @@ class Driver:
     def fail_held(self, effect: fx.FailHeld) -> None:
         for record in effect.records:
             self.node.fail(record, effect.kind)
-
-    def nothing(self, effect: Effect) -> None:
-        """Replies are not simulated."""

@@ -25,7 +25,7 @@ OPTIONS = HandoffOptions(
     commit_reserve_s=3.0, follow_duration_s=3.0, ended_memory_s=3.0, sweep_s=2.0, retry_first_s=0.25
 )
 MANIFEST = Manifest(4, 1, 0)
-NOTHING = (Log, fx.EndDispatch, fx.StoreChunk, fx.CompareChunk, fx.FailTaken, fx.DropObject)
+NOTHING = (Log, fx.EndDispatch, fx.StoreChunk, fx.CompareChunk, fx.DropObject, fx.ForgetWork)
 
 
 def frozen(record: str) -> bytes:
@@ -111,6 +111,9 @@ class Effects(Link):
                 self.call("S", "fence", IDENTITY.expected_version, others)
             case fx.MarkLost(version, others):
                 self.call("S", "mark lost", version, others)
+            case fx.FailTaken(_, applied, sends):
+                if sends or applied == "unknown":
+                    self.end_saved(applied)
             case fx.RemoveFollowRoute():
                 self.installed["S"] = self.sealed = False
             case fx.ForgetHandoff():
@@ -145,6 +148,15 @@ class Effects(Link):
                 return self.open_target((*self.saved, *relay, *queue))
             case fx.DropTarget():
                 self.drop(effect)
+            case fx.ReadRow():
+                call = self.calls.pop("T", None)  # of an attempt that was dropped before its answer came
+                if call is not None and call.answer is None and call.kind != "read":
+                    self.late = (*self.late, call)
+                self.call("T", "read")
+            case fx.MarkLost(version, others):
+                self.call("T", "mark lost", version, others)
+            case fx.EndWork(_, applied):
+                self.end_saved(applied)
             case fx.RemoveFollowRoute():
                 self.installed["T"] = False
             case fx.ForgetHandoff():
@@ -215,7 +227,7 @@ class Effects(Link):
         self.staged = frozenset()
         self.work.pop("T", None)
         self.rebuilding = False
-        if "T" in self.calls and self.calls["T"].kind == "read":
+        if "T" in self.calls and self.calls["T"].kind == "read" and not effect.keep_work:
             del self.calls["T"]
         for record in effect.direct:
             if effect.disposal is DirectDisposal.FOLLOW_TO_SOURCE:
@@ -225,6 +237,15 @@ class Effects(Link):
         if effect.end_work:
             for record in (*self.saved, *effect.relay):
                 self.end(record, "failed")
+
+    def end_saved(self, applied: str) -> None:
+        """The saved work, all of it sends, ends by name; at most once, whoever does it."""
+        left = [record for record in self.saved if record not in self.ends]
+        if applied == "unknown":
+            self.lost |= set(left)
+            return
+        for record in left:
+            self.end(record, "failed")
 
     @property
     def target_ends_at(self) -> float:

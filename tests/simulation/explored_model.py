@@ -24,6 +24,7 @@ from sojourn.handoff.target_states import (
     Committing,
     ObjectStaged,
     RelayReady,
+    TargetDoubting,
     TargetForgotten,
     TargetOpen,
     TargetRemoved,
@@ -206,7 +207,8 @@ class Model(Effects):
 
     def fault_steps(self) -> Iterator[Step]:
         source, target = self.machines["S"].state, self.machines["T"].state
-        if isinstance(source, OVER_AT_SOURCE) and isinstance(target, (*OVER_AT_TARGET, Announced)):
+        over = isinstance(target, (*OVER_AT_TARGET, Announced)) and not isinstance(target, TargetDoubting)
+        if isinstance(source, OVER_AT_SOURCE) and over:
             return
         yield from self.network_faults()
         yield from self.store_faults()
@@ -407,7 +409,7 @@ class Model(Effects):
         alive = self.open["S"] or self.open["T"]
         for record in (*self.saved, *self.records):
             known = record in self.ends or record in self.lost or record in self.to_arrive
-            if not known and (alive or record not in self.saved):
+            if not known and (record not in self.saved or not self.dead):
                 raise Violation(f"{record} vanished")
         own = self.rows[0]
         if not alive and not own.lost and own.owner != B and "S" not in self.dead:

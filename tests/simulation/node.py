@@ -111,6 +111,8 @@ class Node:
         for target in dict.fromkeys(self.staged.values()):
             if target.item is not None:
                 self.world.history.excuse(target.item.mailbox, "died with its node")
+        for target in self.targets.values():
+            self.world.history.excuse(target.work, "died with its node")
         for call, arguments in self._deferred:
             if call == self.frame_arrived:
                 self.world.frames_lost([arguments[1]])
@@ -158,6 +160,8 @@ class Node:
         elif item.status == "open" and (gone or row is None or row.owner != self.run):
             self.world.history.counts["dropped at recheck"] += 1
             self.drop_object(item)
+            if key in self.sealing:
+                self.sealing[key].deliver(ev.WorkerLost())
             self.pool.flush(item)
             item.status = "closed"
             item.cancel_turn()

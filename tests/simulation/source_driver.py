@@ -220,15 +220,23 @@ class SourceDriver(Driver):
         self.node.retained.free(len(self.payload.data))
 
     def _fail_taken(self, effect: fx.FailTaken) -> None:
-        """End the requests that left with the payload or the batch; an end that the target stored is theirs."""
-        taken = (*(self.payload.saved if self.payload is not None else ()), *self.batch)
-        for record in taken:
+        """End the requests that left with the payload or the batch; an end that the target stored is theirs. Of the
+        sends that left with the payload, those that the machine does not leave to the target."""
+        saved = self.payload.saved if self.payload is not None else []
+        for record in (*saved, *self.batch):
             if record.request and self.world.mix.kept_replies:
                 record.ended_elsewhere = True
                 if effect.applied == "unknown":
                     self.world.blobs.read(record, partial(self.node.step, self._end_in_doubt, record))
                 else:
                     self._end_taken(record, "failed")
+        for record in saved:
+            if record.request and record.fate is None:
+                self.world.history.excuse((record,), LOST_WITH_OBJECT)
+            elif effect.applied == "unknown":
+                self.world.history.excuse((record,), "left with its object, and nobody knows")
+            elif effect.sends and record.fate is None:
+                self.node.fail(record, effect.kind)
 
     def _end_in_doubt(self, record: Record, known: bool, found: bool) -> None:
         if found:
@@ -245,7 +253,7 @@ class SourceDriver(Driver):
     def _drop(self, effect: fx.DropObject) -> None:
         self.return_permits()
         self.node.drop_object(self.item)
-        if effect.reason != "RelocationOut":
+        if self.payload is None:
             self.world.history.excuse(self.item.mailbox, LOST_WITH_OBJECT)
 
     # messages

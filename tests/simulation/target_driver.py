@@ -39,6 +39,8 @@ class TargetDriver(Driver):
         self.kept_octets = 0
         """Of the payload, from its first chunk until the object opens or is dropped."""
         self.lane = StagingLane(self)
+        self.work: list[Record] = []
+        """Saved work of the dropped object whose ends are in doubt (B8.15)."""
 
     def _install(self, effect: fx.InstallTemporaryQueue) -> None:
         self.node.stagings.stage(self, self.keys)
@@ -140,13 +142,12 @@ class TargetDriver(Driver):
         node.stagings.unstage(self)
         self._let_go()
         self.world.dropped(self, effect.reason)
+        work = self.item.mailbox if self.item is not None else ()
         if effect.end_work:
-            for record in (*(self.item.mailbox if self.item is not None else ()), *effect.relay):
-                if record.fate is None:
-                    node.fail(record, "Unavailable")
-        elif self._in_doubt():
-            work = (*(self.item.mailbox if self.item is not None else ()), *effect.relay)
-            self.world.history.excuse(work, "dropped with a write in doubt")
+            self._fail([*work, *effect.relay], "Unavailable")
+        elif effect.keep_work:
+            self.work = list(work)
+            self.world.history.counts["work in doubt"] += len(work)
         self.item = None
         source = self.identity.source
         if effect.disposal is DirectDisposal.HAND_OVER:
@@ -161,11 +162,40 @@ class TargetDriver(Driver):
             for key in self.keys:
                 node.path(key).deliver(PathLost(node.run))
 
-    def _in_doubt(self) -> bool:
-        """No proof of the boundary (B8.15), and yet the write may have been applied: after the end of this run's
-        lease or of its time. The source may have read the commit then, and nobody ends the saved work."""
-        row = self.world.store.rows[self.key]
-        return row.object_generation != self.generation or self.node.local.now() >= self.ends_at
+    def _fail(self, work: list[Record], kind: str) -> None:
+        for record in work:
+            if record.fate is None:
+                self.node.fail(record, kind)
+
+    def _end_work(self, effect: fx.EndWork) -> None:
+        work, self.work = self.work, []
+        self.world.history.counts[f"work in doubt: {effect.kind}, {effect.applied}"] += len(work)
+        if effect.applied == "no":  # the requests may be the source's to end
+            self._fail([each for each in work if effect.requests or not each.request], effect.kind)
+            return
+        kept = self.ends_at + self.world.mix.options.ended_memory_s
+        if (
+            self.world.store.rows[self.key].object_generation == self.generation
+            and self.node.local.now() < kept
+        ):
+            raise Violation(f"saved work of {self.key.decode()} is given up as in doubt, and the row tells")
+        self.world.history.excuse(work, "in doubt, and its object was made anew")
+
+    def _forget_work(self, effect: fx.ForgetWork) -> None:
+        self.work = []
+
+    def _mark_lost(self, effect: fx.MarkLost) -> None:
+        self.write(
+            effect.version,
+            lambda row: row._replace(lost=True),
+            {
+                "applied": ev.LostMarked(),
+                "conflict": ev.LostConflicted(),
+                "unknown": ev.LostUnknown(),
+                "failed": ev.LostUnknown(),
+            },
+            effect.others,
+        )
 
     def _send_follow(self, effect: fx.SendFollow) -> None:
         for record in effect.records:
@@ -206,6 +236,9 @@ class TargetDriver(Driver):
         fx.OpenDispatch: _open,
         fx.CommitSessions: _commit_sessions,
         fx.DropTarget: _drop,
+        fx.EndWork: _end_work,
+        fx.ForgetWork: _forget_work,
+        fx.MarkLost: _mark_lost,
         fx.SendFollow: _send_follow,
         fx.InstallFollowRoute: _install_follow,
         fx.RemoveFollowRoute: _remove_follow,

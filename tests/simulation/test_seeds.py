@@ -17,10 +17,11 @@ from tests.simulation.world import World
 
 SESSIONS = (137, 55)
 """Held messages overtook one another behind a marker; a move began while another still sealed the session."""
-WHOLE = (3, 23, 26, 28, 50, 69, 82, 139, 1074, 1319, 1392, 1586, 1667, 10484, 453266718, 931117339)
+WHOLE = (3, 23, 26, 28, 50, 69, 82, 139, 233, 1074, 1319, 1392, 1586, 1667, 10484, 453266718, 931117339)
 """With their own mix: a relay-ready that overtook what waited for credit, follow frames forgotten with a later
 owner's connection, turns that ended after they were cancelled, runs that nobody had seen before they died,
-markers behind two seconds of records that waited for credit."""
+markers behind two seconds of records that waited for credit, an object that was made anew elsewhere while its session
+was being sealed here."""
 LIMITED = (4, 7, 28)
 """With their own limits and drift: credit of records that were followed; a conflict read behind a fallback."""
 KEPT = (13, 25, 27, 36, 162, 214, 270, 317, 561)

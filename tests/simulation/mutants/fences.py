@@ -10,7 +10,7 @@ from sojourn.handoff import source_states as ss
 from sojourn.handoff import target_states as ts
 from sojourn.handoff.machine import Event
 from sojourn.handoff.source import SourceHandoff
-from sojourn.handoff.terms import RowFacts
+from sojourn.handoff.terms import HandoffOptions, RowFacts
 
 from tests.simulation.mutants.planting import (
     CALM,
@@ -185,6 +185,51 @@ def _plant(world: World) -> None:
     carrier(world, "target_driver", fx.DropTarget, end)
 
 
+SHORT = HandoffOptions(
+    cutover_wait_s=0.2,
+    commit_reserve_s=0.4,
+    seal_time_min_s=0.1,
+    follow_duration_s=12.0,
+    sweep_s=2.0,
+    ended_memory_s=10.0,
+    retry_max_s=0.2,
+)
+"""An attempt whose time is over while the store is away for a moment."""
+IN_DOUBT: dict[str, Any] = {
+    "options": SHORT,
+    "gives_up_s": (0.2, 0.6),
+    "cuts": 6.0,
+    "keys": 5,
+    "store_outages": 0.0,
+    "kills": 0.0,
+    "lease_cuts": 0.0,
+    "send_every_s": 0.008,
+}
+LATE_WRITES = {"lost_before": 0.7, "lost_after": 0.1}
+"""Most writes come late or never: a commit that neither side has seen when it gives up."""
+
+
+@mutant("the ended attempt forgets its saved work", "B8.15", 30, LATE_WRITES, **IN_DOUBT)
+def _plant(world: World) -> None:
+    carrier(world, "target_driver", fx.EndWork, TargetDriver._forget_work)
+
+
+@mutant(
+    "an attempt in doubt ends the saved work without reading the row",
+    "B8.15",
+    60,
+    UNKNOWN,
+    **{**IN_DOUBT, "cuts": 3.0, "store_outages": 0.5},
+)
+def _plant(world: World) -> None:
+    def guess(self: Any, effect: fx.DropTarget) -> None:
+        TargetDriver._drop(self, effect)
+        if effect.keep_work:
+            self._end_work(fx.EndWork("DataLost", "no"))
+
+    carrier(world, "target_driver", fx.DropTarget, guess)
+
+
 @mutant(
     "a target that drops forgets what came to it directly",
     "B8.15",
@@ -196,7 +241,10 @@ def _plant(world: World) -> None:
 def _plant(world: World) -> None:
     def forget(self: Any, effect: fx.DropTarget) -> None:
         TargetDriver._drop(
-            self, fx.DropTarget(effect.reason, (), effect.disposal, effect.relay, effect.end_work)
+            self,
+            fx.DropTarget(
+                effect.reason, (), effect.disposal, effect.relay, effect.end_work, effect.keep_work
+            ),
         )
 
     carrier(world, "target_driver", fx.DropTarget, forget)
