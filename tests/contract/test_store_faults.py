@@ -122,6 +122,32 @@ async def test_ct_20_an_unconfirmed_target_tells_no_session(
     owner.desk.close()
 
 
+async def test_ct_21_saved_work_of_a_commit_that_nobody_saw_ends(
+    stand: Stand, peer: Peer, proxy: StoreProxy
+) -> None:
+    """No 31 and no 34 came, and the write was carried out behind the target's deadline: its source reads a commit and
+    ends nothing. The target reads it too, marks the object lost and ends what it had kept by name (B6.8, B8.15)."""
+    key = await ledger_at(peer, stand.a)
+    taken = await take(peer, stand.a, key)
+    route = peer.new_route()
+    work = [peer.saved(key, "note", "saved"), peer.saved(key, "add", "asked", route=route)]
+    move = await source(peer, stand.b, taken, work)
+    move.offer(DEADLINE_MS)
+    await move.ready()
+    proxy.keep_answer()
+    await move.committed()  # by the fallback
+    await stand.event("location_update_failed", move.name)
+    assert route not in peer.answers
+    proxy.come_back()
+    answer = await peer.answer(route)
+    assert (answer.error, answer.applied) == ("DataLost", "no")
+    lost = await stand.row_when(key, lambda found: found.row.state is RowState.LOST)
+    assert lost.row.owner.run == stand.run_of(stand.b)
+    assert stand.ran(key[1:].decode()) == []
+    dead = await stand.event("dead_letter", move.name)
+    assert dead.fields["messages"] == "1"
+
+
 async def test_ct_21_a_late_answer_revives_nothing(stand: Stand, peer: Peer, proxy: StoreProxy) -> None:
     """The write was carried out, but the target learned it only after its deadline: nothing runs, the id is lost."""
     key = await ledger_at(peer, stand.a)
