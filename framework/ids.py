@@ -21,6 +21,7 @@ __all__ = [
     "check_object_id",
     "check_rid",
     "describe_key",
+    "is_key",
     "key_id",
     "spot_key",
 ]
@@ -102,6 +103,17 @@ def actor_key(actor_id: str) -> ObjectKey:
 def spot_key(spot_id: str) -> ObjectKey:
     """The key of a Spot of any kind."""
     return b"s" + check_object_id(spot_id)
+
+
+def is_key(octets: bytes) -> bool:
+    """Whether these octets, from anywhere, are the key of an object: a family and an id (B1.2)."""
+    if octets[:1] not in (b"a", b"s"):
+        return False
+    try:
+        check_object_id(octets[1:].decode("utf-8"))
+    except (UnicodeDecodeError, InvalidOperation):
+        return False
+    return True
 
 
 def key_id(key: ObjectKey) -> str:

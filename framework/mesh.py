@@ -7,11 +7,12 @@ direction, the answer repeats it. Nothing of `wire.md` is here: those records tr
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from sojourn.control import ErrorBody
 from sojourn.errors import NotConfigured, ProtocolError
+from sojourn.ids import is_key
 
 __all__ = [
     "Announce",
@@ -37,6 +38,10 @@ __all__ = [
 ]
 
 
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+"""A number on the wire is never negative; MessagePack bounds it to 64 bits."""
+
+
 class _MeshControl(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
     pass
 
@@ -48,20 +53,20 @@ class Credit(_MeshControl):
     """The receiver of this message may send `records` more application records and `octets` more octets of
     their frame bodies (B5.2)."""
 
-    records: int
-    octets: int
+    records: Number
+    octets: Number
 
 
 class Ping(_MeshControl):
     """Answer with `Pong` of the same number, at once."""
 
-    number: int
+    number: Number
 
 
 class Pong(_MeshControl):
     """Answer to `Ping`."""
 
-    number: int
+    number: Number
 
 
 class Goodbye(_MeshControl):
@@ -77,16 +82,16 @@ class Goodbye(_MeshControl):
 class Call(_MeshControl):
     """One node asks another for something; `arguments` is MessagePack, `timeout_ms` the time left (0 = none)."""
 
-    call: int
+    call: Number
     operation: str
     arguments: bytes
-    timeout_ms: int = 0
+    timeout_ms: Number = 0
 
 
 class CallResult(_MeshControl):
     """Answer to `Call`: `value` is MessagePack, or `error`."""
 
-    call: int
+    call: Number
     value: bytes = b""
     error: ErrorBody | None = None
 
@@ -95,7 +100,7 @@ class RequestsLost(_MeshControl):
     """Requests this node took whose reply cannot come any more: `(reply_route, operation_low)` pairs of the
     receiver, and the typed error."""
 
-    requests: list[tuple[int, int]]
+    requests: list[tuple[Number, Number]]
     error: ErrorBody
 
 
@@ -104,7 +109,7 @@ class RequestsTaken(_MeshControl):
     `(reply_route, operation_high, operation_low)` of each. Their ends come from there (B7.1)."""
 
     key: bytes
-    requests: list[tuple[int, int, int]]
+    requests: list[tuple[Number, Number, Number]]
 
 
 class MarkerTaken(_MeshControl):
@@ -114,27 +119,27 @@ class MarkerTaken(_MeshControl):
     the source's.
     """
 
-    number: int
+    number: Number
     key: bytes
-    kind: int
-    object_generation: int
-    owner_generation: int
-    lease_generation: int
+    kind: Number
+    object_generation: Number
+    owner_generation: Number
+    lease_generation: Number
 
 
 class MarkerRefused(_MeshControl):
     """Nobody at the sender of this message holds the object of this path marker: order is not promised."""
 
-    number: int
+    number: Number
 
 
 class Withdrawn(_MeshControl):
     """The source fenced this attempt (B6.7): its target's CAS can only conflict. It only spares the target its
     wait; who cannot send or read it loses nothing but time."""
 
-    relocation_high: int
-    relocation_low: int
-    attempt: int
+    relocation_high: Number
+    relocation_low: Number
+    attempt: Number
 
 
 class RouteNotice(_MeshControl):
@@ -142,10 +147,10 @@ class RouteNotice(_MeshControl):
     before the object existed."""
 
     key: bytes
-    kind: int
-    object_generation: int
-    owner_generation: int
-    lease_generation: int
+    kind: Number
+    object_generation: Number
+    owner_generation: Number
+    lease_generation: Number
 
 
 class Announce(_MeshControl):
@@ -159,19 +164,19 @@ class HandoffTimes(_MeshControl):
     """When the target of a relocation opened dispatch and ran the first turn (CLOCK_MONOTONIC ns of its
     machine, B10.7). For figures only: a source never waits for it to decide anything (R4.6.4)."""
 
-    relocation_high: int
-    relocation_low: int
-    opened_ns: int
-    first_turn_ns: int
+    relocation_high: Number
+    relocation_low: Number
+    opened_ns: Number
+    first_turn_ns: Number
 
 
 class SealRefused(_MeshControl):
     """A command 42 that was refused (B11.2): answers it instead of a 43 and never closes the link."""
 
-    relocation_high: int
-    relocation_low: int
+    relocation_high: Number
+    relocation_low: Number
     session_rid: bytes
-    binding_generation: int
+    binding_generation: Number
     error: ErrorBody
 
 
@@ -206,12 +211,16 @@ def decode_mesh(encoded: bytes | memoryview) -> MeshControl:
     """Read a message.
 
     Raises:
-        ProtocolError: not MessagePack, an unknown name, or fields of another shape.
+        ProtocolError: not MessagePack, an unknown name, fields of another shape, a negative number, or a key that
+            is no object's.
     """
     try:
-        return _decoder.decode(encoded)
+        message = _decoder.decode(encoded)
     except msgspec.DecodeError as error:
         raise ProtocolError(f"control frame: {error}") from None
+    if isinstance(message, RequestsTaken | MarkerTaken | RouteNotice) and not is_key(message.key):
+        raise ProtocolError(f"control frame: {message.key!r:.80} is no object's key")
+    return message
 
 
 def parse_endpoint(endpoint: str) -> tuple[str, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from sojourn.errors import InvalidOperation
-from sojourn.ids import NodeRun, actor_key, check_object_id, check_rid, describe_key, key_id, spot_key
+from sojourn.ids import NodeRun, actor_key, check_object_id, check_rid, describe_key, is_key, key_id, spot_key
 
 
 @pytest.mark.parametrize("object_id", ["p", "ü" * 127, "x" * 255, " ", "a/b"])
@@ -43,3 +43,10 @@ def test_how_people_read_them() -> None:
     assert str(NodeRun(b"\xff", 7)) == "\\xff@7"
     assert describe_key(actor_key("p")) == "actor 'p'"
     assert describe_key(b"s\xff") == "spot '\\\\xff'"
+
+
+@pytest.mark.parametrize("octets", [b"", b"a", b"s\x00", b"zone", b"a\xff", b"a" * 257])
+def test_what_is_no_key(octets: bytes) -> None:
+    assert not is_key(octets)
+    assert is_key(actor_key("ü"))
+    assert is_key(b"a" * 256)

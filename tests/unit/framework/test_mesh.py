@@ -80,6 +80,10 @@ def test_octets_of_the_reference() -> None:
         msgspec.msgpack.encode(["Ping", 1, 2]),
         msgspec.msgpack.encode({"type": "Ping", "number": 1}),
         encode_mesh(Ping(1)) + b"\x00",
+        encode_mesh(Ping(-1)),
+        encode_mesh(RequestsTaken(b"akey", [(7, -1, 9)])),
+        encode_mesh(MarkerTaken(1, b"zkey", 1, 2, 3, 22)),
+        encode_mesh(RouteNotice(b"a\xff", 1, 2, 3, 22)),
     ],
 )
 def test_anything_else_breaks_the_protocol(encoded: bytes) -> None:
