@@ -276,7 +276,7 @@ class Handshake:
 
     def _not_admitted(self, event: Event, now: float) -> list[Effect]:
         assert isinstance(event, NotAdmitted)
-        raise Refusal(event.reason, f"not admitted ({self.state.value})")
+        raise Refusal(event.reason, f"not admitted ({self.state.value}){_CAUSES.get(event.reason, '')}")
 
     def _admitted(self, event: Event, now: float) -> list[Effect]:
         assert self._peer is not None
@@ -433,6 +433,10 @@ _HINTS = {
     RefusalReason.WRONG_SECRET.value: ": this side has another cluster secret",
     RefusalReason.OTHER_CLUSTER.value: ": it belongs to another cluster",
     RefusalReason.OTHER_GENERATION.value: ": that run of the node is gone",
+    RefusalReason.TOO_MANY.value: ": too many newer connections came before this one had proved itself; try again",
+}
+_CAUSES = {
+    RefusalReason.TOO_MANY: ": it gave way to a newer one, handshake_max_connections had not proved themselves",
 }
 
 _Step: TypeAlias = Callable[[Handshake, Any, float], list[Effect]]

@@ -28,6 +28,7 @@ from sojourn.handshake import (
 )
 from sojourn.handshake_octets import HandshakeRefused, Peer, RefusalReason
 from sojourn.ids import NodeRun
+from sojourn.workers.peer_warnings import peer_address
 
 __all__ = ["LINGER_S", "Greeting", "GreetingOwner", "GreetingSet"]
 
@@ -35,6 +36,7 @@ LINGER_S = 1.0
 """How long a refused connection stays half closed, so that the peer reads the refusal before a reset."""
 
 _BUFFER = 4096
+_SILENT = (HandshakeState.ACCEPTING, HandshakeState.AWAIT_HELLO)
 _OVER = (HandshakeState.OPEN, HandshakeState.CLOSED)
 
 
@@ -69,6 +71,8 @@ class Greeting(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(_BUFFER))
         self._timer: asyncio.TimerHandle | None = None
+        self.address = ""
+        """`host:port` of the other end, empty before the connection stands."""
 
     @property
     def dialled(self) -> NodeRun | None:
@@ -84,6 +88,16 @@ class Greeting(asyncio.BufferedProtocol):
     def unauthenticated(self) -> bool:
         """The peer has not proved itself yet."""
         return not self.over and self.handshake.state is not HandshakeState.AWAIT_ADMISSION
+
+    @property
+    def said_nothing(self) -> bool:
+        """An accepted connection on which no Hello has come."""
+        return self.handshake.state in _SILENT
+
+    @property
+    def lingering(self) -> bool:
+        """Refused, and open for a moment so that the peer can read why."""
+        return self.over and self._transport is not None and not self._transport.is_closing()
 
     def admit(self) -> None:
         """Answer to `on_ask`: yes."""
@@ -108,6 +122,7 @@ class Greeting(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no instances of it
+        self.address = peer_address(transport)
         self._arm(self.handshake.deadline - self._loop.time(), self._deadline_passed)
         self._owner.on_connected(self)
         if not self.over:
@@ -181,22 +196,23 @@ class GreetingSet:
     """The greetings of one owner whose connections are open."""
 
     def __init__(self) -> None:
-        self._open: set[Greeting] = set()
+        self._open: dict[Greeting, None] = {}
         self._waiter: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
     def __iter__(self) -> Iterator[Greeting]:
+        """The oldest first."""
         return iter(list(self._open))
 
     def add(self, greeting: Greeting) -> None:
         """A connection stands."""
-        self._open.add(greeting)
+        self._open[greeting] = None
 
     def discard(self, greeting: Greeting) -> None:
         """A connection is closed, or has become a link."""
-        self._open.discard(greeting)
+        self._open.pop(greeting, None)
         if not self._open and self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -36,6 +36,7 @@ from sojourn.ids import NodeRun
 from sojourn.options import Options
 from sojourn.workers.bulk_ahead import BulkAhead
 from sojourn.workers.debt import Debt
+from sojourn.workers.peer_warnings import peer_address
 from sojourn.workers.stream import FrameReader, FrameWriter, Piece
 
 __all__ = ["ContractPart", "Link", "LinkOptions", "LinkReceiver"]
@@ -132,6 +133,8 @@ class Link(asyncio.BufferedProtocol):
         peer_receive_chunk_limit: octets of chunkData the peer takes (32 KiB where it announced none).
         peer_frame_octets_max: largest frame body the peer reads.
         dialled: True when this side opened the connection.
+        address: `host:port` of the other end, empty before `open`.
+        violation: how the peer broke the protocol, empty while it has not; the link then ends.
         connection_id: unique in this process; another connection to the same run has another.
         outbound_records, outbound_octets: records that wait here for credit.
         unsent: after the end, records never handed to the transport, in order.
@@ -158,6 +161,8 @@ class Link(asyncio.BufferedProtocol):
         self.unsent: list[bytes] = []
         self.unsent_replies: list[bytes] = []
         self.closing = False
+        self.address = ""
+        self.violation = ""
         self._receiver = receiver
         self._on_record = receiver.on_record
         self._on_closed = on_closed
@@ -434,6 +439,7 @@ class Link(asyncio.BufferedProtocol):
     def _violation(self, error: ProtocolError) -> None:
         """The peer broke the protocol: tell it why, and close without waiting for its goodbye."""
         self._deaf = True
+        self.violation = error.message
         reason = f"protocol: {error.message}"
         if not self.closing:
             self._say_goodbye(reason)
@@ -450,6 +456,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no instances of it
+        self.address = peer_address(transport)
         self._writer.attach(self._transport)
         self._writer.schedule()  # the first credit
         self._arm(self._options.ping_interval_s, self._tick)

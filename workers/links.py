@@ -43,6 +43,7 @@ from sojourn.ids import NodeRun
 from sojourn.workers.greeting import Greeting, GreetingSet
 from sojourn.workers.link import Link, LinkOptions, LinkReceiver
 from sojourn.workers.listener import Listener, is_loopback
+from sojourn.workers.peer_warnings import PeerWarnings
 from sojourn.workers.records import too_large
 
 __all__ = ["Links", "MeshReceiver"]
@@ -127,6 +128,7 @@ class Links:
         self._dial_results: dict[Greeting, asyncio.Future[Link | HandshakeRefused]] = {}
         self._keepers: dict[NodeRun, asyncio.Task[None]] = {}
         self._dialling = GreetingSet()
+        self._warnings = PeerWarnings(_log, asyncio.get_running_loop().time)
         self._stopping = False
 
     # the public face
@@ -472,7 +474,8 @@ class Links:
             if held is not None and held.greeting is greeting:
                 self._release(held)
         if error.reason not in _EXPECTED:
-            _log.warning("connection refused: %s", error.message)
+            address = greeting.address
+            self._warnings.about_stranger(address, f"connection from {address} refused: {error.message}")
 
     def on_gone(self, greeting: Greeting) -> None:
         """A connection that did not become a link is closed."""
@@ -482,6 +485,11 @@ class Links:
         """A link is over: tell the receiver, then admit the connection that waited for its end."""
         if self._links.get(link.peer) is link:
             del self._links[link.peer]
+        who = f"{link.peer} at {link.address}"
+        if link.violation:
+            self._warnings.about(str(link.peer), f"{who} broke the protocol: {link.violation}")
+        elif reason.startswith("goodbye: protocol: "):
+            self._warnings.about(str(link.peer), f"{who} closed the link: {reason.removeprefix('goodbye: ')}")
         try:
             self._receiver.on_down(link, reason)
         finally:

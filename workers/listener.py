@@ -109,12 +109,22 @@ class Listener:
 
     def on_connected(self, greeting: Greeting) -> None:
         self._greetings.add(greeting)
+        self._make_room()
+        self._owner.on_connected(greeting)
+
+    def _make_room(self) -> None:
+        """Whoever has waited longest gives way to who has just come: a member proves itself within moments, and
+        sockets that say nothing must not keep it out."""
+        unproved = [greeting for greeting in self._greetings if greeting.unauthenticated]
+        if len(unproved) > self._unauthenticated_max:
+            earlier = unproved[:-1]
+            silent = (greeting for greeting in earlier if greeting.said_nothing)
+            next(silent, earlier[0]).refuse(RefusalReason.TOO_MANY)
         if len(self._greetings) > 2 * self._unauthenticated_max:
-            greeting.abort()
-        elif self.unauthenticated > self._unauthenticated_max:
-            greeting.refuse(RefusalReason.TOO_MANY)
-        else:
-            self._owner.on_connected(greeting)
+            lingering = (greeting for greeting in self._greetings if greeting.lingering)
+            oldest = next(lingering, None)
+            if oldest is not None:
+                oldest.abort()
 
     def on_ask(self, greeting: Greeting, peer: Peer) -> None:
         self._owner.on_ask(greeting, peer)

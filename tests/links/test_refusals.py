@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -14,8 +15,9 @@ from sojourn.handshake_octets import PREAMBLE, HandshakeRefused, RefusalReason
 from sojourn.ids import NodeRun
 from sojourn.workers.link import LinkOptions
 from sojourn.workers.links import Links
+from sojourn.workers.peer_warnings import LINES_MAX
 
-from tests.links.members import member, run_of, turn_until
+from tests.links.members import member, run_of, turn_until, wait_until
 
 QUICK = LinkOptions(handshake_timeout_s=0.1)
 
@@ -165,16 +167,35 @@ async def test_only_so_many_may_be_unauthenticated() -> None:
         member("b") as (b, _),
         contextlib.AsyncExitStack() as stack,
     ):
-        for _ in range(2):
-            _, writer = await stack.enter_async_context(stranger(a.endpoint))
-            writer.write(PREAMBLE)
-        error = await refused(b, a.identity, a.endpoint)
-        assert (error.reason, error.by_peer) == ("too-many-connections", True)
-        await stack.aclose()
-        link = None
-        while link is None:  # the listener learns of the two ends in its own time
-            with contextlib.suppress(HandshakeRefused):
-                link = await b.ensure(a.identity, a.endpoint)
+        silent = []
+        for number in range(2):
+            silent.append(await stack.enter_async_context(stranger(a.endpoint)))
+            await turn_until(lambda number=number: a._listener.unauthenticated > number)
+        assert (await b.ensure(a.identity, a.endpoint)).peer == a.identity
+        assert b"too-many-connections" in await everything(silent[0][0])
+        assert a._listener.unauthenticated == 1  # the second of them is still there
+
+
+async def test_a_flood_of_silent_connections_stays_bounded_and_keeps_nobody_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = LinkOptions(unauthenticated_max=2)
+    async with (
+        member("a", options=options) as (a, _),
+        member("b") as (b, _),
+        contextlib.AsyncExitStack() as stack,
+    ):
+        most = 0
+        for _ in range(20):
+            await stack.enter_async_context(stranger(a.endpoint))
+            await asyncio.sleep(0)
+            most = max(most, len(a._listener._greetings))
+            assert a._listener.unauthenticated <= 2
+        assert most <= 5  # as many that linger, and the one that came last
+        assert (await b.ensure(a.identity, a.endpoint)).peer == a.identity
+    lines = [entry.getMessage() for entry in caplog.records if "too-many-connections" in entry.getMessage()]
+    assert len(lines) == LINES_MAX
+    assert all(line.startswith("connection from 127.0.0.1:") for line in lines)
 
 
 async def test_a_stopping_member_says_so() -> None:
@@ -194,7 +215,25 @@ async def test_refusals_are_logged_once_with_their_reason(caplog: pytest.LogCapt
         await refused(a, b.identity, b.endpoint)
     warnings = [entry for entry in caplog.records if entry.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert "other-cluster" in warnings[0].getMessage()
+    assert re.match(r"connection from 127\.0\.0\.1:\d+ refused: other-cluster: ", warnings[0].getMessage())
+
+
+async def test_who_breaks_the_protocol_of_a_link_is_logged_at_both_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with member("a") as (a, seen_a), member("b") as (b, seen_b):
+        link = await a.ensure(b.identity, b.endpoint)
+        link._writer.send(bytes((77,)))
+        await wait_until(seen_b, lambda: bool(seen_b.downs))
+        await wait_until(seen_a, lambda: bool(seen_a.downs))
+    warnings = sorted(entry.getMessage() for entry in caplog.records if entry.levelno == logging.WARNING)
+    assert len(warnings) == 2
+    assert re.fullmatch(
+        r"a@1 at 127\.0\.0\.1:\d+ broke the protocol: a frame of kind 77 on a link", warnings[0]
+    )
+    assert re.fullmatch(
+        r"b@1 at 127\.0\.0\.1:\d+ closed the link: protocol: a frame of kind 77.*", warnings[1]
+    )
 
 
 async def test_whether_a_run_answers_is_asked_without_a_link() -> None:
