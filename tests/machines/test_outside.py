@@ -21,7 +21,7 @@ from sojourn.ids import NodeRun
 from sojourn.session.contact import SessionContact
 from sojourn.session.seal import SessionSeal
 
-from tests.machines import samples, session_samples, test_replies
+from tests.machines import samples, session_samples, test_path, test_replies
 from tests.machines.outside import ANSWERS, OUTSIDE, UNHEARD, outside_events
 
 A, B = NodeRun(b"A", 1), NodeRun(b"B", 1)
@@ -48,19 +48,8 @@ PATH_SCRIPTS: dict[type[State], list[Event]] = {
 }
 
 
-class _Numbers:
-    """Marker numbers; a copy goes on by itself."""
-
-    def __init__(self) -> None:
-        self.last = 0
-
-    def __call__(self) -> int:
-        self.last += 1
-        return self.last
-
-
 def path_in(kind: type[State]) -> Machine:
-    path = SenderPath(_Numbers())
+    path = test_path.new_path()
     for event in PATH_SCRIPTS[kind]:
         path.handle(event, 0.0)
     assert type(path.state) is kind

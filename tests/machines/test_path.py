@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import count
+from copy import deepcopy
 from typing import Any
 
 import pytest
-from sojourn.handoff.machine import DeadlineReached, Effect, Log
+from sojourn.handoff.machine import DeadlineReached, Effect, Event, Log, State
 from sojourn.handoff.path import (
     AwaitingMarker,
     FailSubmitted,
@@ -39,9 +39,19 @@ def route(run: NodeRun, owner_generation: int) -> Route:
     return Route(run, 1, owner_generation)
 
 
+class Numbers:
+    """Marker numbers; the copy of a path goes on by itself."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def __call__(self) -> int:
+        self.last += 1
+        return self.last
+
+
 def new_path() -> SenderPath:
-    numbers = count(1)
-    return SenderPath(lambda: next(numbers))
+    return SenderPath(Numbers())
 
 
 def on_path(run: NodeRun = A, owner_generation: int = 1) -> SenderPath:
@@ -216,3 +226,60 @@ def test_an_expiry_noticed_late_counts_from_when_it_was() -> None:
     path = on_path()
     path.handle(RouteExpired(expired_at=10.0), 60.0)
     assert isinstance(path.state, NoPath)
+
+
+# every pair of the table, and what follows from it
+
+
+def happenings(path: SenderPath, record: int) -> list[Event]:
+    """Everything that can happen to a path now; the marker that is out is answered as well as one that is not."""
+    marker = getattr(path.state, "marker_id", 0)
+    routes = [route(A, 1), route(B, 2), route(C, 3), Route(A, 2, 1)]
+    return [
+        RecordSubmitted(record),
+        *map(RouteLearned, routes),
+        RouteRefused("no"),
+        RouteExpired(),
+        *map(PathTaken, routes[:3]),
+        StagingBegun(B, A),
+        StagingBegun(A, C, queued=True),
+        MarkerTaken(A),
+        PathLost(A),
+        PathLost(B),
+        *(MarkerAnswered(number, at) for number in (marker, 77) for at in routes[:2]),
+        MarkerFailed(marker),
+        MarkerFailed(77),
+        DeadlineReached(),
+    ]
+
+
+def left(effects: list[Effect]) -> list[Any]:
+    return [r for effect in effects if isinstance(effect, SendOn | FailSubmitted) for r in effect.records]
+
+
+def held(path: SenderPath) -> list[Any]:
+    return list(getattr(path.state, "held", ()))
+
+
+def test_no_sequence_of_six_loses_doubles_or_overtakes_a_record() -> None:
+    """In every state, every event: records leave from the front, once, and nothing is sent past a marker."""
+    met: set[tuple[type[State], type[Event]]] = set()
+    seen: set[str] = set()
+    todo = [(new_path(), 0.0, 0)]
+    while todo:
+        here, now, depth = todo.pop()
+        for event in happenings(here, depth):
+            path, before = deepcopy(here), held(here)
+            met.add((type(here.state), type(event)))
+            later = now if not isinstance(event, DeadlineReached) else max(now, here.deadline or now)
+            effects = path.handle(event, later)
+            submitted = [event.record] if isinstance(event, RecordSubmitted) else []
+            assert left(effects) + held(path) == before + submitted, f"{event} in {here.state}"
+            if isinstance(path.state, AwaitingMarker) and isinstance(here.state, AwaitingMarker):
+                again = path.state.marker_id != here.state.marker_id
+                assert again or not any(isinstance(effect, SendOn) for effect in effects)
+            picture = f"{path.state} {later}"
+            if depth < 5 and picture not in seen:
+                seen.add(picture)
+                todo.append((path, later, depth + 1))
+    assert met == {(state, event) for state in SenderPath.STATES for event in SenderPath.EVENTS}

@@ -44,7 +44,11 @@ class Effects(Link):
     owned: frozenset[str]
     """Machines that only this model has; others are copied before they take an event."""
     work: dict[str, str]
-    """What a node's worker is busy with: "capture" at the source, "restore" at the target."""
+    """What a node's worker is busy with: "capture" or "restore here" at the source, "restore" at the target."""
+    worker_gone: bool
+    """The source's worker ended after it had captured the object; the payload is in the supervisor."""
+    reopening: tuple[str, ...] | None
+    """The source has the object back and opens it with this, as soon as it stands in a worker again."""
     rebuilding: bool
     """The target's worker ended after relay-ready: the object is restored into another one (B6.6)."""
     rebuilt_in_vain: bool
@@ -103,8 +107,7 @@ class Effects(Link):
             case fx.RestoreDispatch(records, _):
                 if self.crossed:
                     raise Violation("restored past the boundary")
-                self.open_at("S", (*self.saved, *records))
-                return ev.DispatchRestored()
+                return self.open_source((*self.saved, *records))
             case fx.ReleasePayload():
                 self.released += 1
             case fx.WriteFence(others):
@@ -113,7 +116,7 @@ class Effects(Link):
                 self.call("S", "mark lost", version, others)
             case fx.FailTaken(_, applied, sends):
                 if sends or applied == "unknown":
-                    self.end_saved(applied)
+                    self.end_saved("S", applied)
             case fx.RemoveFollowRoute():
                 self.installed["S"] = self.sealed = False
             case fx.ForgetHandoff():
@@ -156,7 +159,7 @@ class Effects(Link):
             case fx.MarkLost(version, others):
                 self.call("T", "mark lost", version, others)
             case fx.EndWork(_, applied):
-                self.end_saved(applied)
+                self.end_saved("T", applied)
             case fx.RemoveFollowRoute():
                 self.installed["T"] = False
             case fx.ForgetHandoff():
@@ -185,6 +188,23 @@ class Effects(Link):
                 raise Violation(f"unexpected {effect}")
 
     # opening and dropping
+
+    def open_source(self, records: tuple[str, ...]) -> Event | None:
+        """The object goes on: in its worker, or in another one first, if that has ended (B6.6)."""
+        if self.worker_gone:
+            self.reopening = records
+            self.work["S"] = "restore here"
+            return None
+        self.open_at("S", records)
+        return ev.DispatchRestored()
+
+    def lose_at_source(self) -> Event:
+        """It cannot be built again here either: everything ends, all rows are marked lost."""
+        for record in self.reopening or ():
+            self.end(record, "failed")
+        self.reopening = None
+        self.apply("mark lost", list(range(len(self.rows))))
+        return ev.DispatchRestoreFailed("worker gone")
 
     def open_target(self, records: tuple[str, ...]) -> Event | None:
         """The commit is known: open, or wait until the object stands in a worker again."""
@@ -238,13 +258,14 @@ class Effects(Link):
             for record in (*self.saved, *effect.relay):
                 self.end(record, "failed")
 
-    def end_saved(self, applied: str) -> None:
-        """The saved work, all of it sends, ends by name; at most once, whoever does it."""
-        left = [record for record in self.saved if record not in self.ends]
+    def end_saved(self, who: str, applied: str) -> None:
+        """The saved work, all of it sends, ends by name, and not at both nodes: only what a node that is dead by now
+        had ended is not known to the other."""
+        left = {record for record in self.saved if record not in self.ends}
         if applied == "unknown":
-            self.lost |= set(left)
+            self.lost |= left
             return
-        for record in left:
+        for record in left if peer_of(who) in self.dead else self.saved:
             self.end(record, "failed")
 
     @property
@@ -317,6 +338,8 @@ class Effects(Link):
             self.handle(who, record)
         elif who == "T" and self.opening is not None:
             self.opening = (*self.opening, record)
+        elif who == "S" and self.reopening is not None:
+            self.reopening = (*self.reopening, record)
         elif who == "T" and participant(record) in self.staged:
             self.tell("T", ev.DirectArrived(record) if sender is None else ev.FollowArrived(record, 1))
         elif who == "S" and self.sealed and not self.installed["S"]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from sojourn.handoff import events as ev
 from sojourn.handoff.machine import DeadlineReached, Machine
 from sojourn.handoff.source import SourceHandoff, SourcePlan
-from sojourn.handoff.source_states import SourceClosed, SourceRestored
+from sojourn.handoff.source_states import Paused, SourceClosed, SourceRestored
 from sojourn.handoff.target import TargetHandoff, TargetPlan
 from sojourn.handoff.target_states import (
     Announced,
@@ -88,6 +88,8 @@ class Model(Effects):
         self.lost = frozenset()
         self.open = {"S": True, "T": False}
         self.work = {}
+        self.worker_gone = False
+        self.reopening = None
         self.rebuilding = False
         self.rebuilt_in_vain = False
         self.opening = None
@@ -140,6 +142,8 @@ class Model(Effects):
             self.open["T"],
             self.work.get("S"),
             self.work.get("T"),
+            self.worker_gone,
+            self.reopening,
             self.rebuilding,
             self.rebuilt_in_vain,
             self.opening,
@@ -252,9 +256,14 @@ class Model(Effects):
             for keep in range(keeps + 1):
                 for late in (False, True) if self.writes_now(who) else (False,):
                     yield f"{who} dies {keep} {late}", lambda m, w=who, k=keep, c=late: m.die(w, k, c)
-        if "S" in self.work:
+        busy = self.work.get("S")
+        if busy == "capture":
             yield "the capture is refused", Model.refuse_capture
             yield "the source's worker ends", Model.lose_source_worker
+        elif busy == "restore here":
+            yield "restoring it here fails", Model.fail_restore_here
+        elif isinstance(self.machines["S"].state, Paused) and not self.worker_gone and "S" not in self.dead:
+            yield "the source's worker ends", Model.lose_captured
         if "T" in self.work:
             yield "the restore fails", Model.fail_restore
         elif self.rebuilding:
@@ -338,7 +347,10 @@ class Model(Effects):
     def die(self, who: str, keep: int, call_is_late: bool) -> None:
         super().die(who, keep, call_is_late)
         self.work.pop(who, None)
-        if who == "T":
+        if who == "S":
+            self.lost |= set(self.reopening or ())
+            self.reopening = None
+        else:
             self.lost |= set(self.opening or ())
             self.opening = None
             self.staged = frozenset()
@@ -347,10 +359,14 @@ class Model(Effects):
     # workers
 
     def work_done(self, who: str) -> None:
-        del self.work[who]
-        if who == "S":
+        busy = self.work.pop(who)
+        if busy == "capture":
             self.captured += 1
             self.tell("S", ev.ObjectCaptured(MANIFEST))
+        elif busy == "restore here":
+            records, self.reopening = self.reopening or (), None
+            self.open_at("S", records)
+            self.tell("S", ev.DispatchRestored())
         else:
             self.tell("T", ev.ObjectRestored())
 
@@ -367,6 +383,17 @@ class Model(Effects):
             self.end(record, "failed")
         self.tell("S", ev.WorkerLost())
         self.apply("mark lost", list(range(len(self.rows))))
+
+    def lose_captured(self) -> None:
+        """The payload is in the supervisor: the move goes on, and whoever restores it needs another worker (B6.6)."""
+        self.spend()
+        self.worker_gone = True
+        self.tell("S", ev.WorkerLost())
+
+    def fail_restore_here(self) -> None:
+        self.spend()
+        del self.work["S"]
+        self.tell("S", self.lose_at_source())
 
     def fail_restore(self) -> None:
         self.spend()
