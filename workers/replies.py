@@ -19,6 +19,7 @@ from sojourn.handoff.machine import DeadlineReached, Event, IllegalTransition, L
 from sojourn.ids import NodeRun
 from sojourn.rows import authority_row_key
 from sojourn.wire import MaintenanceRelocationContext, RelocationIdentity, ReplyRelayAck
+from sojourn.workers.budget import Budget
 from sojourn.workers.records import error_reply, record_origin, too_large
 from sojourn.workers.reply_frames import blob_of_reply, relay_of, reply_of_blob, reply_reference
 
@@ -41,6 +42,8 @@ TOLD_AT_ONCE = 1000
 _FRAME_ROOM = 64
 _FETCHES_MAX = 16
 """Stored replies that are read at the same time when their requester is back."""
+FETCHED_OCTETS_MAX = 4 * 1024 * 1024
+"""Octets of replies that were read back and that no connection has taken yet; a larger one is read alone."""
 
 
 class MovedHere:
@@ -118,7 +121,18 @@ class TakenRequests:
 class _Kept:
     """One reply. `body` is None while only the store has it."""
 
-    __slots__ = ("body", "context", "header", "machine", "octets", "reference", "run", "timer", "timer_at")
+    __slots__ = (
+        "body",
+        "charged",
+        "context",
+        "header",
+        "machine",
+        "octets",
+        "reference",
+        "run",
+        "timer",
+        "timer_at",
+    )
 
     def __init__(
         self, run: NodeRun, header: ReplyHeader, body: bytes, context: MaintenanceRelocationContext
@@ -129,6 +143,8 @@ class _Kept:
         self.body: bytes | None = body
         self.context = context
         self.octets = len(body)
+        self.charged = 0
+        """Octets of `FETCHED_OCTETS_MAX` that it takes until it is sent."""
         self.reference = reply_reference(run.generation, header.operation_high, header.operation_low)
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at = 0.0
@@ -149,6 +165,7 @@ class MovedReplies:
         self._kept: dict[_Key, _Kept] = {}
         self._look_at = 0.0
         self._fetching = asyncio.Semaphore(_FETCHES_MAX)
+        self._fetched = Budget(0, FETCHED_OCTETS_MAX)
         self.octets = 0
 
     def __len__(self) -> int:
@@ -269,7 +286,7 @@ class MovedReplies:
             elif isinstance(effect, rp.ReleaseReply):
                 self._release(kept)
             elif isinstance(effect, rp.FetchReply):
-                self._ask(kept, self._fetch(kept))
+                self._node.start(self._read_back(kept))
             elif isinstance(effect, rp.DeleteReply):
                 self._node.start(self._delete(kept.reference))
             elif isinstance(effect, rp.ForgetReply):
@@ -313,11 +330,18 @@ class MovedReplies:
             self._shorten(kept, link)
         if kept.header.flags & FLAG_ERROR:
             link.send(kept.body)
+        charged = kept.charged
+
+        def written(whole: bool) -> None:
+            self._fetched.free(kept.run, charged)
+
+        on_written = written if charged else None
         try:
-            link.send_contract(relay_of(kept.body, kept.header, kept.context))
+            link.send_contract(relay_of(kept.body, kept.header, kept.context), on_written=on_written)
         except InvalidOperation:  # its head made it too large
             self._shorten(kept, link)
-            link.send_contract(relay_of(kept.body, kept.header, kept.context))
+            link.send_contract(relay_of(kept.body, kept.header, kept.context), on_written=on_written)
+        kept.charged = 0
 
     def _shorten(self, kept: _Kept, link: Link) -> None:
         assert kept.body is not None
@@ -348,10 +372,24 @@ class MovedReplies:
             return rp.BlobStoreFailed()
         return rp.BlobStored() if stored else rp.BlobStoreFailed()
 
+    async def _read_back(self, kept: _Kept) -> None:
+        """Read a reply and send it. What waits for a connection that takes nothing is bounded: the rest stays in
+        the store until that one is written, or has ended."""
+        async with self._fetching:
+            await self._fetched.wait(kept.run, kept.octets)
+            kept.charged = kept.octets
+            event = await self._fetch(kept)
+        self._handle(kept, event)
+        if kept.charged:  # it was not sent
+            charged, kept.charged = kept.charged, 0
+            self._fetched.free(kept.run, charged)
+
     async def _fetch(self, kept: _Kept) -> Event:
+        state = kept.machine.state
+        if not isinstance(state, rp.ReplyFetching) or state.connection is None:
+            return rp.ReplyFetchFailed(gone=False)  # it ended, or its connection did, while it waited
         try:
-            async with self._fetching:
-                blob = await self._node.blobs.read(kept.reference)
+            blob = await self._node.blobs.read(kept.reference)
             body = None if blob is None else reply_of_blob(blob)
         except SojournError:
             return rp.ReplyFetchFailed(gone=False)

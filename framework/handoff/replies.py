@@ -136,7 +136,7 @@ class ReleaseReply(Effect, frozen=True):
 
 
 class FetchReply(Effect, frozen=True):
-    """Read the reply from the store; ends as `ReplyFetched` or `ReplyFetchFailed`."""
+    """Read the reply from the store; ends as `ReplyFetched` or `ReplyFetchFailed`. May wait for its turn."""
 
 
 class DeleteReply(Effect, frozen=True):

@@ -132,7 +132,7 @@ sequenceDiagram
 
 - The reply never waits for the store, and a reply that did not move never comes here.
 - The first end counts at the requester; each later one is dropped and acknowledged.
-- Above 16 MiB in memory the replies that are stored are let go of and read back when they are needed; above 16,384
+- Above 16 MiB in memory the replies that are stored are let go of and read back when they are needed, 4 MiB at a time; above 16,384
   replies, or when the store has none of them, a new one is sent once, as any reply.
 - When this node ends, its blobs stay: the requester's node looks there before it calls the request in doubt. So does the
   source of the move (R5.2); what it finds it repeats like a reply of its own, and deletes it only after the 46.

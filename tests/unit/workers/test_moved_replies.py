@@ -52,6 +52,8 @@ from sojourn.workers.reply_frames import (
 )
 from sojourn.workers.senders import Outstanding
 
+from tests.links.members import turn_until
+
 ASKER, HERE = NodeRun(b"asker", 5), NodeRun(b"here", 7)
 KEY = spot_key("x")
 ROUTE = (1 << 48) | 3
@@ -70,6 +72,7 @@ class Wire:
         self.peer_frame_octets_max = limit
         self.closing = False
         self.sent: list[Any] = []
+        self.unwritten: list[Callable[[bool], None]] = []
         node.wires.append(self)
 
     def send(self, body: bytes) -> None:
@@ -78,8 +81,12 @@ class Wire:
     def send_control(self, message: mesh.MeshControl) -> None:
         self.sent.append(("control", message))
 
-    def send_contract(self, parts: list[bytes]) -> None:
+    def send_contract(
+        self, parts: list[bytes], deadline_ms: int = 0, on_written: Callable[[bool], None] | None = None
+    ) -> None:
         self.sent.append(("contract", decode_command(parts[0], parts[1:]), parts))
+        if on_written is not None:
+            self.unwritten.append(on_written)
 
     def commands(self) -> list[Any]:
         return [entry[1] for entry in self.sent if entry[0] == "contract"]
@@ -95,7 +102,9 @@ class Leaving(Wire):
     def send_control(self, message: mesh.MeshControl) -> None:
         raise Unavailable("the link is closed")
 
-    def send_contract(self, parts: list[bytes]) -> None:
+    def send_contract(
+        self, parts: list[bytes], deadline_ms: int = 0, on_written: Callable[[bool], None] | None = None
+    ) -> None:
         raise Unavailable("the link is closed")
 
 
@@ -329,6 +338,62 @@ async def test_memory_is_bounded_by_what_the_store_has(ends: Ends, monkeypatch: 
     assert {command.operation_id.low for command in wire.commands()} == {10, 11}
     assert {command.context.sequence for command in wire.commands()} == {1, 4}
     assert ends.kept.octets == len(body)
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["written", "connection broke"])
+async def test_what_is_read_back_and_not_written_is_bounded_in_octets(
+    monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    monkeypatch.setattr(module, "KEPT_OCTETS_MAX", 150)
+    monkeypatch.setattr(module, "FETCHED_OCTETS_MAX", 150)
+    ends = Ends()
+    for low in range(10, 14):
+        ends.end(request=RunningRequest(KEY, 9, low, True, low))
+        await ends.here.idle()
+    assert ends.kept._room(150)
+    assert ends.kept.octets == 0
+    wire = ends.up()
+    for answered in range(1, 5):
+        await turn_until(lambda count=answered: len(wire.unwritten) == count)
+        await asyncio.sleep(0)
+        assert [command.operation_id.low for command in wire.commands()] == list(range(10, 10 + answered))
+        assert ends.kept.octets == 0
+        wire.unwritten[-1](written)
+    await ends.here.idle()
+    assert ends.kept._fetched.total == 0
+    ends.kept.close()
+
+
+async def test_a_reply_that_is_not_needed_any_more_is_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_OCTETS_MAX", 150)
+    monkeypatch.setattr(module, "FETCHED_OCTETS_MAX", 150)
+    ends = Ends()
+    for low in (10, 11):
+        ends.end(request=RunningRequest(KEY, 9, low, True, low))
+        await ends.here.idle()
+    assert ends.kept._room(150)
+    reads: list[str] = []
+    read = ends.blobs.read
+
+    async def noted(reference: str) -> bytes | None:
+        reads.append(reference)
+        return await read(reference)
+
+    monkeypatch.setattr(ends.blobs, "read", noted)
+    wire = ends.up()
+    await turn_until(lambda: wire.unwritten)
+    ends.down()  # the second still waits for its turn
+    wire.unwritten[0](False)
+    await ends.here.idle()
+    assert len(reads) == 1
+    wire = ends.up()
+    await turn_until(lambda: wire.unwritten)
+    wire.unwritten[0](True)
+    await turn_until(lambda: len(wire.unwritten) == 2)
+    wire.unwritten[1](True)
+    await ends.here.idle()
+    assert ends.kept._fetched.total == 0
+    ends.kept.close()
 
 
 async def test_more_than_may_be_kept_is_sent_once_as_any_reply(
