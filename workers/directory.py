@@ -51,8 +51,8 @@ CREATE_ATTEMPTS = 8
 """How often a creation that keeps meeting other writers is tried again before it ends as Unavailable."""
 
 
-READ_SINGLY_MAX = 64
-"""So many rows are read one by one, at the same time; more are looked for by a scan."""
+READS_AT_ONCE = 64
+"""So many rows are read at the same time."""
 SCAN_ROWS = 1000
 
 
@@ -126,7 +126,21 @@ class Directory:
         return VersionedRow(decode_authority(found.value), found.version)
 
     async def read_many(self, keys: Collection[ObjectKey]) -> dict[ObjectKey, VersionedRow | None]:
-        """The rows of many objects, in as few calls as the store allows: what a whole node holds (B6.4).
+        """The rows of some objects, those of a unit for example: what it costs does not depend on what else the
+        store holds.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        found: dict[ObjectKey, VersionedRow | None] = {}
+        left = list(keys)
+        for start in range(0, len(left), READS_AT_ONCE):
+            some = left[start : start + READS_AT_ONCE]
+            found.update(zip(some, await asyncio.gather(*map(self.read, some)), strict=True))
+        return found
+
+    async def read_most(self, keys: Collection[ObjectKey]) -> dict[ObjectKey, VersionedRow | None]:
+        """The rows of what a whole node holds (B6.4), found by a scan of all rows: some thousand in one call.
 
         Raises:
             StoreUnavailable: the store does not answer.
@@ -134,7 +148,7 @@ class Directory:
         wanted = {authority_row_key(key): key for key in keys}
         found: dict[ObjectKey, VersionedRow | None] = {}
         cursor: str | None = None
-        while len(wanted) > READ_SINGLY_MAX:
+        while len(wanted) > READS_AT_ONCE:
             page = await self._store.scan(AUTHORITY_PREFIX, cursor, SCAN_ROWS)
             for row in page.rows:
                 key = wanted.pop(row.key, None)
@@ -144,11 +158,7 @@ class Directory:
             if cursor is None:
                 break
         # A row that no page showed may have been written while the scan went on.
-        left = list(wanted.values())
-        for start in range(0, len(left), READ_SINGLY_MAX):
-            some = left[start : start + READ_SINGLY_MAX]
-            found.update(zip(some, await asyncio.gather(*map(self.read, some)), strict=True))
-        return found
+        return found | await self.read_many(wanted.values())
 
     async def owner_of(self, key: ObjectKey) -> OwnedElsewhere | None:
         """Which run the row names, or None when there is no row."""

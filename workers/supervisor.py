@@ -209,7 +209,7 @@ class Supervisor(Member):
             if held.place in (Place.ACTIVE, Place.SOURCE)
             or (held.place is Place.CREATING and held.staging is not None)
         ]
-        rows = await self.directory.read_many([held.key for held in here])
+        rows = await self.directory.read_most([held.key for held in here])
         for held in here:
             if self.router.objects.get(held.key) is not held:
                 continue  # it ended meanwhile

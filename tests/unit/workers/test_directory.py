@@ -12,7 +12,7 @@ from sojourn.location import Condition, Delete, Mutation, ReadResult, ScanPage, 
 from sojourn.ownership import put_lease
 from sojourn.rows import NodeDescriptor, Owner, OwnerLease, authority_row_key
 from sojourn.store.memory import MemoryLocationStore, MemoryRows
-from sojourn.workers.directory import CreatedRow, Directory, OwnedElsewhere
+from sojourn.workers.directory import READS_AT_ONCE, CreatedRow, Directory, OwnedElsewhere
 
 KEY = spot_key("s")
 ENTRY = RegistryEntry("Device", ObjectKind.INSTANCE_SPOT, "preserve", 1)
@@ -167,12 +167,18 @@ class CountingStore(MemoryLocationStore):
 
     def __init__(self, rows: MemoryRows) -> None:
         super().__init__(rows)
-        self.reads = self.scans = 0
+        self.reads = self.scans = self.under_way = self.most = 0
         self.hidden: set[str] = set()
 
     async def read(self, key: str) -> ReadResult:
         self.reads += 1
-        return await super().read(key)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await asyncio.sleep(0)
+            return await super().read(key)
+        finally:
+            self.under_way -= 1
 
     async def scan(self, prefix: str, cursor: str | None = None, limit: int = 1000) -> ScanPage:
         self.scans += 1
@@ -192,12 +198,30 @@ async def test_many_rows_are_read_in_few_calls() -> None:
     directory = Directory(store, lambda: node.owner, lambda run: True, lambda: True)
     store.hidden = {authority_row_key(keys[7])}
     missing = spot_key("nobody")
-    found = await directory.read_many([*keys[:1200], missing])
+    found = await directory.read_most([*keys[:1200], missing])
     assert (store.reads, store.scans) == (2, 2)
     assert found[missing] is None
     rows = [found[key] for key in keys[:1200]]
     assert [None if row is None else row.row.object_id for row in rows] == [
         f"s{number:04}" for number in range(1200)
     ]
-    few = await directory.read_many(keys[:3])
+    few = await directory.read_most(keys[:3])
     assert (store.reads, store.scans, len(few)) == (5, 2, 3)
+
+
+async def test_the_rows_of_a_large_unit_cost_nothing_for_what_else_the_store_holds() -> None:
+    node = Node(MemoryRows(), "n", set())
+    await node.take_lease()
+    keys = [spot_key(f"s{number:04}") for number in range(300)]
+    for key in keys:
+        await node.directory.create(key, ENTRY)
+    store = CountingStore(node.store._open())
+    directory = Directory(store, lambda: node.owner, lambda run: True, lambda: True)
+    missing = spot_key("nobody")
+    unit = [*keys[:200], missing]
+    found = await directory.read_many(unit)
+    assert list(found) == unit
+    assert (store.reads, store.scans, store.most) == (201, 0, READS_AT_ONCE)
+    assert found[missing] is None
+    assert all(row is not None and row.row.key == key for key, row in found.items() if key != missing)
+    assert await directory.read_many(()) == {}
