@@ -295,17 +295,23 @@ def _check_name(stable_type: str, cls: type) -> bytes:
 
 
 def _refuse_shared_values(cls: type) -> None:
-    """A list as the default of an attribute is one list for all objects of a process, and stays when they move."""
+    """A list as the default of an attribute is one list for all objects of a process, and stays when they move.
+    What is annotated as a constant, or written like one (in capitals, without annotation), is meant to be shared."""
+    values = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+    hints: dict[str, list[str]] = {}
     for base in cls.__mro__:
         for name, annotation in vars(base).get("__annotations__", {}).items():
-            value = vars(base).get(name)
-            constant = any(word in str(annotation) for word in ("ClassVar", "Final"))
-            if not constant and type(value).__hash__ is None:
-                raise NotConfigured(
-                    f"{cls.__name__}.{name} = {value!r:.40} would be one {type(value).__name__} for every "
-                    f"{cls.__name__} in a process, and would not move: set self.{name} in __init__ "
-                    "(or annotate it as ClassVar if that is meant)"
-                )
+            hints.setdefault(name, []).append(str(annotation))
+    for name, value in values.items():
+        words = " ".join(hints.get(name, ()))
+        constant = "ClassVar" in words or "Final" in words or (not words and name == name.upper())
+        special = name.startswith("__") and name.endswith("__")
+        if not constant and not special and type(value).__hash__ is None:
+            raise NotConfigured(
+                f"{cls.__name__}.{name} = {value!r:.40} would be one {type(value).__name__} for every "
+                f"{cls.__name__} in a process, and would not move: set self.{name} in __init__ "
+                "(or annotate it as ClassVar if that is meant)"
+            )
 
 
 def _own_capture(cls: type) -> bool:

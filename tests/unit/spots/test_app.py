@@ -140,6 +140,14 @@ def make(text: str) -> Any:
             "class Base:\n    seen: set[str] = set()\n@app.spot\nclass A(Base, sj.InstanceSpot): ...",
             r"A.seen = set\(\) would be one set for every A",
         ),
+        (
+            "@app.actor\nclass A(sj.Actor):\n    items = []",
+            r"A.items = \[\] would be one list for every A .* set self.items in __init__",
+        ),
+        (
+            "class Base:\n    _seen = {}\n@app.spot\nclass A(Base, sj.InstanceSpot):\n    items = ()",
+            r"A._seen = \{\} would be one dict for every A",
+        ),
         ("class A(sj.Actor):\n    @sj.timer(every=0)\n    async def f(self, tick): ...", "at least 0.001 s"),
         ("class A(sj.Actor):\n    @sj.timer\n    async def f(self): ...", "a timer callback is"),
         (
@@ -160,9 +168,16 @@ def test_mistakes_are_named(text: str, message: str) -> None:
 def test_handlers_may_be_declared_with_empty_parentheses() -> None:
     other = sj.App("parentheses")
 
+    class Told:
+        words: ClassVar[list[str]]
+        items: list[int] = []  # noqa: RUF012  replaced below
+
     @other.spot
-    class Lamp(sj.InstanceSpot):
+    class Lamp(Told, sj.InstanceSpot):
+        words = ["on", "off"]  # noqa: RUF012  as its annotation says
         steps: ClassVar[list[int]] = [1, 2]  # said to be shared
+        COLOURS = {"red": 1}  # noqa: RUF012  written like a constant
+        items = None  # type: ignore[assignment]
 
         @sj.request()
         async def read(self, step: int) -> int:
