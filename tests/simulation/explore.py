@@ -93,13 +93,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.explore", description=__doc__)
     parser.add_argument("--world", choices=[*WORLDS, "all"], default="all")
     parser.add_argument("--faults", type=int, default=2)
+    parser.add_argument("--only", nargs="+", default=(), help="how the faults begin that may happen")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds for each world")
     arguments = parser.parse_args()
     worlds = WORLDS if arguments.world == "all" else {arguments.world: WORLDS[arguments.world]}
+    model = type("Narrowed", (Model,), {"only": tuple(arguments.only)})
     for name, unit in worlds.items():
         started = time.perf_counter()
         try:
-            walk = explore(arguments.faults, unit, arguments.limit)
+            walk = explore(arguments.faults, unit, arguments.limit, model)
         except Violation as broken:
             print(f"{name}: violation: {broken}")
             return 1

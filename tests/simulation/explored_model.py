@@ -63,6 +63,8 @@ class Model(Effects):
 
     source_class: type[SourceHandoff] = SourceHandoff
     target_class: type[TargetHandoff] = TargetHandoff
+    only: tuple[str, ...] = ()
+    """How the faults begin that may happen; empty = all."""
 
     def __init__(self, faults: int, unit: Unit) -> None:
         self.now = 0.0
@@ -185,11 +187,16 @@ class Model(Effects):
         if "T" in self.dead and self.unnoticed("S") is None and not self.gone:
             yield "the target's run has ended", Model.target_gone
         if self.faults:
-            yield from self.fault_steps()
+            yield from (step for step in self.fault_steps() if self.may_happen(step[0]))
+        early = self.faults and self.may_happen("time")
         for who, machine in self.machines.items():
-            if machine.deadline is not None and who not in self.dead and (not ordinary or self.faults):
+            if machine.deadline is not None and who not in self.dead and (not ordinary or early):
                 cost = 1 if ordinary else 0
                 yield f"time for {who}", lambda m, w=who, c=cost: m.pass_time(w, c)
+
+    def may_happen(self, fault: str) -> bool:
+        """Whether this fault is in the alphabet of this walk."""
+        return not self.only or fault.startswith(self.only)
 
     def ordinary_steps(self) -> Iterator[Step]:
         """What happens by itself, and before any time passes if nothing is wrong."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sojourn.handoff import effects as fx
@@ -14,7 +14,7 @@ from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.target import TargetHandoff
 from sojourn.handoff.terms import DirectDisposal, RowFacts
 
-from tests.simulation.explored_model import SINGLE, UNIT, Model, Step, Unit
+from tests.simulation.explored_model import SINGLE, UNIT, Model, Unit
 from tests.simulation.explored_store import Call
 from tests.simulation.mutants.planting import changed, nothing
 
@@ -40,14 +40,8 @@ def planted(
 ) -> Callable[[Callable[[], dict[str, Any]]], Callable[[], dict[str, Any]]]:
     """`only`: the faults that are needed to see it, by how they begin; all where it is left out."""
 
-    def fault_steps(self: Model) -> Iterator[Step]:
-        for step in Model.fault_steps(self):
-            if step[0].startswith(only):
-                yield step
-
     def register(members: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-        faulty = {"fault_steps": fault_steps} if only else {}
-        model = type("Planted", (Model,), {**members(), **faulty})
+        model = type("Planted", (Model,), {**members(), "only": only})
         EXPLORED.append(Planted(name, rule, unit, model, seen, faults))
         return members
 

@@ -217,15 +217,17 @@ class Rig:
         self._drivers.append(driver)
         return driver
 
-    def target(self, machine: Machine) -> TargetDriver:
-        """This node's half of a move to it, in the state of that machine."""
+    def target(self, machine: Machine, *, begun: bool = True) -> TargetDriver:
+        """This node's half of a move to it, in the state of that machine. Not `begun`: it is still being decided
+        whether the attempt may start (B8.16)."""
         assert isinstance(machine, TargetHandoff)
         node = self.node
         held = LocalObject(KEY, ObjectKind.ACTOR, "Player", Place.TARGET)
         driver = TargetDriver(node, held, 1, machine.plan, self.wire(), node.coordinator.options)
         _with_bodies(machine)
         driver.machine = machine
-        driver._early = None
+        if begun:
+            driver._early = None
         driver._length = 10
         driver._rows.first = VersionedRow(KEPT, IDENTITY.expected_version)
         driver._link = cast(Any, self.links.up.get(A))

@@ -14,7 +14,7 @@ from sojourn import mesh
 from sojourn.control import ErrorBody
 from sojourn.errors import ProtocolError
 from sojourn.frames import FLAG_FOLLOW, FLAG_REQUEST
-from sojourn.handoff.events import RelayReadyReceived
+from sojourn.handoff.events import RelayReadyReceived, RestoreRefused, RestoreRequested
 from sojourn.handoff.machine import State
 from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.source_states import CommitAwaited
@@ -29,7 +29,18 @@ from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.records import frozen_record
 from sojourn.workers.session_wire import SessionWire, sealed_answer
 
-from tests.machines.samples import IDENTITY, KEY, MANIFEST, OTHER_MANIFEST, A, B, C, source_in, target_in
+from tests.machines.samples import (
+    IDENTITY,
+    KEY,
+    MANIFEST,
+    OTHER_MANIFEST,
+    A,
+    B,
+    C,
+    new_target,
+    source_in,
+    target_in,
+)
 from tests.machines.session_samples import contact_in
 from tests.unit.workers.outside_rig import FENCE, Rig, message
 
@@ -197,6 +208,31 @@ async def test_a_target_takes_whatever_comes(state: type[State], name: str) -> N
             await feed(B, A, lambda rig: rig.target(target_in(state).machine), play, PEERS[name] or A)
         except BaseException as escaped:
             raise AssertionError(f"{what} in {state.__name__}: {escaped!r}") from escaped
+
+
+FIRST = {
+    "taken": RestoreRequested(MANIFEST, 1),
+    "refused": RestoreRefused(17, 1),
+}
+
+
+@pytest.mark.parametrize("how", FIRST)
+async def test_what_comes_before_an_attempt_is_decided_waits_for_that(how: str) -> None:
+    for what, play in everything():
+        try:
+            async with rig_of(B) as rig:
+                link = rig.link(A)
+                driver = rig.target(new_target(), begun=False)
+                with suppress(ProtocolError):
+                    play(rig, link)
+                assert isinstance(driver.machine.state, Announced)
+                driver.begin(link, FIRST[how], 10)
+                assert not isinstance(driver.machine.state, Announced)
+                await rig.settle()
+                assert rig.bugs == []
+                assert rig.failures == []
+        except BaseException as escaped:
+            raise AssertionError(f"{what} before it is {how}: {escaped!r}") from escaped
 
 
 @pytest.mark.parametrize("state", SessionContact.STATES, ids=lambda state: state.__name__)
