@@ -36,7 +36,7 @@ class TargetDoubt(TargetBase):
         """What the row says of the saved work."""
         if self._committed(row, state.owner_generation):
             assert row is not None
-            self._own_unseen(state, row)
+            self._own_unseen(state, row, now)
         elif row is None or row.object_generation != state.object_generation:
             # Made anew or destroyed: whether the source ran the work before that is not told any more.
             self._end_work(state, EndWork("DataLost", "unknown"))
@@ -56,7 +56,7 @@ class TargetDoubt(TargetBase):
         else:
             self._look_again(state, now)
 
-    def _own_unseen(self, state: TargetDoubting, row: RowFacts) -> None:
+    def _own_unseen(self, state: TargetDoubting, row: RowFacts, now: float) -> None:
         """The write had been carried out: nothing of the object is here, and the source runs it no more (B6.8)."""
         if not state.ended:
             state.ended = True
@@ -64,9 +64,18 @@ class TargetDoubt(TargetBase):
             self._do(EndWork("DataLost", "no"))
         if row.lost:
             self.state = state.into(TargetRemoved)
+        elif self._read_before_the_write(row):
+            self._look_again(state, now)
         else:
             ours = (each for each in row.others if each.moves and each.version and each.owner == row.owner)
             self._do(MarkLost(row.version, tuple(each.condition for each in ours)))
+
+    def _read_before_the_write(self, row: RowFacts) -> bool:
+        """The own row was read last and shows the write; another one still says what it said before. Without it the
+        lost mark would stand in some rows of the unit only."""
+        assert self.first is not None
+        before = {each.key: each.ours for each in self.first.others}
+        return any(each.moves and before.get(each.key) == each.ours for each in row.others)
 
     def _unfenced(self, row: RowFacts) -> bool:
         """The row is still the source's, and it has fenced neither this attempt nor a later one. Behind a relay-ready

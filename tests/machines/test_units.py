@@ -9,7 +9,7 @@ from sojourn.handoff import effects as fx
 from sojourn.handoff import events as ev
 from sojourn.handoff import source_states as ss
 from sojourn.handoff import target_states as ts
-from sojourn.handoff.machine import Effect, Log
+from sojourn.handoff.machine import DeadlineReached, Effect, Log
 from sojourn.handoff.source import SourceHandoff, SourcePlan
 from sojourn.handoff.target import TargetHandoff, TargetPlan
 from sojourn.handoff.terms import DirectDisposal, ParticipantFacts, RowFacts, same_unit
@@ -61,8 +61,8 @@ def quiet(effects: list[Effect]) -> list[Effect]:
     return [effect for effect in effects if not isinstance(effect, Log)]
 
 
-def committing(row: RowFacts = FIRST) -> Play:
-    """A target of a whole unit whose CAS is out."""
+def committing(row: RowFacts = FIRST, *, proof: bool = True) -> Play:
+    """A target of a whole unit whose CAS is out, with or without `proof` that the source is past its boundary."""
     play = unit_target()
     for event in (
         ev.RestoreRequested(MANIFEST, 1),
@@ -71,9 +71,11 @@ def committing(row: RowFacts = FIRST) -> Play:
         ev.ChunkArrived(1, b"56789", 1),
         ev.AssemblyVerified(),
         ev.ObjectRestored(),
-        ev.CutoverArrived(0, 0, 1),
+        *((ev.CutoverArrived(0, 0, 1),) if proof else ()),
     ):
         play(event)
+    if not proof:
+        play.wait()
     assert isinstance(play.state, ts.OwnerWriting)
     return play
 
@@ -278,6 +280,25 @@ def test_a_row_that_is_another_runs_is_left_out_of_the_fence() -> None:
     play(ev.FenceConflicted())
     others = (member(P1, "a5"), member(P2, "b6", C))
     assert play(ev.RowRead(FIRST._replace(others=others))) == [fx.WriteFence(((P1, "a5"),))]
+
+
+def test_a_unit_in_doubt_is_marked_lost_as_a_whole_or_not_yet() -> None:
+    """The members were read before the late write, the own row behind it: what they said then tells nothing."""
+    play = committing(proof=False)
+    assert fx.ReadRow() in play(DeadlineReached(), at=ENDS)
+    assert isinstance(play.state, ts.TargetDoubting)
+    torn = MOVED._replace(others=(member(P1, "a5"), member(P2, "b6", B, 10)))
+    assert quiet(play(ev.RowRead(torn))) == [fx.EndWork("DataLost", "no")]
+    assert play.wait() == [fx.ReadRow()]
+    assert play(ev.RowRead(MOVED)) == [fx.MarkLost("v6", ((P1, "a6"), (P2, "b6")))]
+
+
+def test_a_member_made_anew_is_left_out_of_the_lost_mark_of_a_unit_in_doubt() -> None:
+    play = committing(proof=False)
+    play(DeadlineReached(), at=ENDS)
+    anew = member(P1, "a9")._replace(object_generation=3)
+    row = MOVED._replace(others=(anew, member(P2, "b6", B, 10)))
+    assert fx.MarkLost("v6", ((P2, "b6"),)) in play(ev.RowRead(row))
 
 
 def test_a_unit_is_lost_as_a_whole() -> None:
