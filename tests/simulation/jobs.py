@@ -123,7 +123,8 @@ class JobPool:
             elif record is None:
                 item.in_line = False
             else:
-                self.node.retained.free(RECORD_OCTETS)
+                if not self.node.world.flush_keeps:
+                    self.node.retained.free(RECORD_OCTETS)
                 item.join_backlog(record)
                 if connection is not None:
                     self.node.world.network.give_credit(connection, self.node)

@@ -14,7 +14,7 @@ from sojourn.session.events import RouteDecided
 from tests.simulation.driver import Driver, checksum
 from tests.simulation.history import Record, Violation
 from tests.simulation.objects import LocalObject
-from tests.simulation.retained import HeldRecords, StagingLane
+from tests.simulation.retained import HeldRecords
 from tests.simulation.sessions import ContactDriver, commit_of, terms_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class TargetDriver(Driver):
         self.held = HeldRecords(node)
         self.kept_octets = 0
         """Of the payload, from its first chunk until the object opens or is dropped."""
-        self.lane = StagingLane(self)
+        self.lane = self.world.lane_class(self)
         self.work: list[Record] = []
         """Saved work of the dropped object whose ends are in doubt (B8.15)."""
 

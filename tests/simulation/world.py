@@ -30,6 +30,7 @@ from tests.simulation.network import Network
 from tests.simulation.node import Node
 from tests.simulation.objects import LocalObject
 from tests.simulation.replies import Blobs
+from tests.simulation.retained import StagingLane
 from tests.simulation.sessions import ClientSession
 from tests.simulation.source_driver import SourceDriver
 from tests.simulation.store import Store
@@ -61,6 +62,7 @@ class World:
     seal_class: type[SessionSeal] = SessionSeal
     contact_class: type[SessionContact] = SessionContact
     reply_class: type[ReplyRelay] = ReplyRelay
+    lane_class: type[StagingLane] = StagingLane
     source_driver: type[SourceDriver] = SourceDriver
     target_driver: type[TargetDriver] = TargetDriver
     lease_settings = SETTINGS
@@ -88,7 +90,10 @@ class World:
     shares_follow_frames = False
     forgets_later_owner = False
     acknowledges_unknown = True
+    acknowledges_any = False
     drops_stored = False
+    never_looks = False
+    flush_keeps = False
     credit_when_full = False
     moves_when_full = False
 

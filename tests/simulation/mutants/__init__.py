@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants import boundary, commits, fences, leases, order, sessions, units
+from tests.simulation.mutants import boundary, commits, fences, leases, limits, order, sessions, units
 from tests.simulation.mutants.planting import MUTANTS, Mutant, changed
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "commits",
     "fences",
     "leases",
+    "limits",
     "order",
     "sessions",
     "units",

@@ -8,6 +8,7 @@ from typing import Any
 
 from sojourn.handoff.machine import Event, Rule
 from sojourn.handoff.path import SenderPath
+from sojourn.handoff.replies import ReplyRelay
 from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.target import TargetHandoff
 from sojourn.handoff.terms import HandoffOptions
@@ -103,7 +104,7 @@ def mutant(
 
 _ANY: frozenset[type[Any]] = frozenset(
     state
-    for machine in (SourceHandoff, TargetHandoff, SenderPath, SessionSeal, SessionContact)
+    for machine in (SourceHandoff, TargetHandoff, SenderPath, SessionSeal, SessionContact, ReplyRelay)
     for state in machine.STATES
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 from sojourn.handoff import effects as fx
 from sojourn.handoff import events as ev
 from sojourn.handoff import target_states as ts
-from sojourn.handoff.terms import DirectDisposal, RowFacts
+from sojourn.handoff.terms import DirectDisposal, HandoffOptions, RowFacts
 
 from tests.simulation.mutants.planting import CANCELS, UNKNOWN, carrier, mutant, source, target
 from tests.simulation.source_driver import SourceDriver
@@ -66,7 +66,29 @@ def _plant(world: World) -> None:
     target(world, _write_again=end)
 
 
-@mutant("a rebuilt write takes the own row's version from the same reading", "R4.5.1", 150, **CANCELS, **ROOM)
+FENCED_UNHEARD = {
+    "cancels": 0.5,
+    "stalls": 3.0,
+    "cuts": 1.0,
+    "options": HandoffOptions(
+        cutover_wait_s=0.2,
+        commit_reserve_s=4.0,
+        follow_duration_s=12.0,
+        sweep_s=2.0,
+        ended_memory_s=10.0,
+        retry_max_s=0.2,
+    ),
+}
+"""A target that is fenced, is not told in time, and writes since its wait for the cutover is over."""
+
+
+@mutant(
+    "a rebuilt write takes the own row's version from the same reading",
+    "R4.5.1",
+    30,
+    **ROOM,
+    **FENCED_UNHEARD,
+)
 def _plant(world: World) -> None:
     def write(self: Any, effect: fx.WriteOwner) -> None:
         version = getattr(self, "seen", effect.expected_version)
