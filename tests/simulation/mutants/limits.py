@@ -24,6 +24,17 @@ KEPT: dict[str, Any] = {
     "reply_retention_s": 1000.0,
     "send_every_s": 0.03,
 }
+QUEUES_LOST: dict[str, Any] = {
+    "kills": 0.2,
+    "nodes": 5,
+    "keys": 5,
+    "chaos_s": 10.0,
+    "gives_up_s": (2.2, 2.4),
+    "move_every_s": 0.03,
+    "link_delay_s": 0.1,
+    "turn_s": 0.02,
+}
+"""Targets that die between their relay-ready and the cutover, with long queues."""
 HANDED: dict[str, Any] = {"handover_s": 0.001, "staging_permits": 1, "send_every_s": 0.008}
 
 
@@ -113,9 +124,8 @@ def _plant(world: World) -> None:
 @mutant(
     "nobody ends the requests that were lost with their object",
     "R5.2",
-    60,
-    kills=0.3,
-    **{**KEPT, "gives_up_s": (2.2, 2.4), "move_every_s": 0.03, "link_delay_s": 0.1},
+    40,
+    **{**KEPT, **QUEUES_LOST},
 )
 def _plant(world: World) -> None:
     carrier(world, "source_driver", fx.FailTaken, lambda self, effect: None)
