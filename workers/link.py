@@ -172,7 +172,7 @@ class Link(asyncio.BufferedProtocol):
         self._reader = FrameReader(self._deliver, options.frame_octets_max)
         self._writer = FrameWriter(self._loop, self._before_flush)
         self._bulk = BulkAhead(self._writer.send_parts)
-        self._waiting: deque[tuple[bytes, Debt | None]] = deque()
+        self._waiting: deque[tuple[bytes, Debt | None] | list[Piece]] = deque()
         self._credit_records = 0
         self._credit_octets = 0
         self._granted_records = 0
@@ -228,6 +228,15 @@ class Link(asyncio.BufferedProtocol):
         """
         pieces, _ = self._contract_pieces(parts, deadline_ms)
         self._writer.send_parts(pieces, on_written)
+
+    def send_behind_records(self, parts: Sequence[ContractPart]) -> None:
+        """Send one contract record behind every record that was accepted here before, also behind those that wait for
+        credit; it takes none itself. Raises as `send`."""
+        pieces, _ = self._contract_pieces(parts, 0)
+        if self._waiting:
+            self._waiting.append(pieces)
+        else:
+            self._writer.send_parts(pieces)
 
     def send_bulk(self, parts: Sequence[ContractPart], on_written: Callable[[bool], None]) -> None:
         """Send one contract record that carries state, behind those sent by this call before. Only a little of
@@ -307,8 +316,16 @@ class Link(asyncio.BufferedProtocol):
         self._credit_records += message.records
         self._credit_octets += message.octets
         waiting = self._waiting
-        while waiting and self._credit_records > 0 and self._credit_octets > 0 and not self.closing:
-            body, debt = waiting.popleft()
+        while waiting and not self.closing:
+            first = waiting[0]
+            if isinstance(first, list):
+                self._writer.send_parts(first)
+                waiting.popleft()
+                continue
+            if self._credit_records <= 0 or self._credit_octets <= 0:
+                break
+            waiting.popleft()
+            body, debt = first
             octets = len(body)
             self.outbound_records -= 1
             self.outbound_octets -= octets
@@ -497,7 +514,10 @@ class Link(asyncio.BufferedProtocol):
         left = self._writer.close()
         self._bulk.fail()
         self.unsent = [body for body in left if body[0] == KIND_RECORD]
-        for body, debt in self._waiting:
+        for entry in self._waiting:
+            if isinstance(entry, list):
+                continue  # told on another connection, if it still matters
+            body, debt = entry
             self.unsent.append(body)
             if debt is not None:
                 debt.settle()

@@ -53,8 +53,9 @@ class Contact:
         self.machine = SessionContact(sessions.options)
         self._report = report
         self._timer: asyncio.TimerHandle | None = None
+        self._asked = self._confirms = False
         self._steps: dict[type[Effect], Callable[[Any], None]] = {
-            effects.SendSeal: lambda effect: self._send(effect.connection, wire.seal()),
+            effects.SendSeal: lambda effect: self._send(effect.connection, wire.seal(), self._confirms),
             effects.SendRoute: lambda effect: self._send(effect.connection, effect.update),
             effects.ReportSealed: self._tell,
             effects.ReportNoBinding: self._tell,
@@ -86,7 +87,8 @@ class Contact:
         self._arm(None)
 
     def want_seal(self) -> None:
-        """Ask for the seal, or for its confirmation behind what this node has pushed so far."""
+        """Ask for the seal, or for its confirmation behind what this node has pushed so far (B11.3)."""
+        self._asked, self._confirms = True, self._asked
         self.handle(events.SealWanted())
 
     def abort(self) -> None:
@@ -111,12 +113,14 @@ class Contact:
         """In a step of its own: the handoff may be carrying out the effect that asked."""
         self._node.loop.call_soon(self._report, report)
 
-    def _send(self, connection: int, command: SessionCommand) -> None:
+    def _send(self, connection: int, command: SessionCommand, behind_records: bool = False) -> None:
         if connection == HERE:
             self._node.loop.call_soon(self._sessions.arrived_here, command)
             return
         link = self._node.links.get(self.wire.session_owner)
-        if link is not None and link.connection_id == connection:
+        if link is not None and link.connection_id == connection and behind_records:
+            link.send_behind_records(encode_command(command))
+        elif link is not None and link.connection_id == connection:
             send_command(link, command)
 
 

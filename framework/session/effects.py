@@ -95,7 +95,8 @@ class ForgetBinding(Effect, frozen=True):
 
 
 class SendSeal(Effect, frozen=True):
-    """Send the handoff's 42 on the connection, behind every push this node has for the session."""
+    """Send the handoff's 42 on the connection; the one that confirms the seal behind every push this node has for the
+    session, also behind those that wait for credit (B11.3)."""
 
     connection: int
 

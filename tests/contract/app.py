@@ -149,6 +149,19 @@ class Member(sj.Actor, Written):
         self.blob = bytes(size)
         return len(self.blob)
 
+    @sj.send
+    async def push(self, screen: str, text: str) -> None:
+        """Show its client something; the screen stands for the way to a client's socket."""
+        self._note(self.id, text)
+        await self.actor(Member, screen).send(Member.note, text)
+
+    @sj.request
+    async def hold_push(self, port: int, screen: str, text: str) -> None:
+        """The same, in a turn that lasts until the gate opens."""
+        await pass_gate(port)
+        self._note(self.id, text)
+        await self.actor(Member, screen).send(Member.note, text)
+
     @sj.request
     async def root(self, rooted: bool) -> bool:
         """Have its state refuse to be restored in any other process, or not any more."""

@@ -71,7 +71,9 @@ class Answer:
 class Peer:
     """See the module text. It is a `MeshReceiver` that keeps everything."""
 
-    def __init__(self, stand: Stand, name: str, receive_chunk_limit: int) -> None:
+    def __init__(
+        self, stand: Stand, name: str, receive_chunk_limit: int, credit_records: int = 100_000
+    ) -> None:
         self.stand = stand
         self.name = name
         self.run = NodeRun(name.encode(), new_generation())
@@ -87,6 +89,11 @@ class Peer:
         """ObjectGenerations for route fences, of objects whose row the peer has read."""
         self.on_command: Callable[[Link, Any], None] | None = None
         """Called for each contract command as it arrives, after it was kept."""
+        self.on_message: Callable[[bytes], None] | None = None
+        """Called for each record likewise."""
+        self.thrifty = False
+        """Give no credit back, until `spend`."""
+        self._kept: list[tuple[Link, int]] = []
         self._changed = asyncio.Event()
         self._next_route = 1
         options = stand.cluster.options
@@ -95,7 +102,7 @@ class Peer:
             options.cluster,
             options.secret.encode(),
             self,
-            options=LinkOptions(receive_chunk_limit=receive_chunk_limit, credit_records=100_000),
+            options=LinkOptions(receive_chunk_limit=receive_chunk_limit, credit_records=credit_records),
         )
         self._source = fast_record.encode_source_prefix(
             NodeSource(self.run.rid, self.run.generation, self.owner.owner_id, self.owner.lease_generation)
@@ -178,8 +185,20 @@ class Peer:
 
     def on_record(self, link: Link, body: bytes) -> None:
         self.records.append(body)
-        link.give_back(1, len(body))
+        if self.on_message is not None:
+            self.on_message(body)
+        if self.thrifty:
+            self._kept.append((link, len(body)))
+        else:
+            link.give_back(1, len(body))
         self._changed.set()
+
+    def spend(self) -> None:
+        """Give back all the credit that was kept."""
+        self.thrifty = False
+        kept, self._kept = self._kept, []
+        for link, octets in kept:
+            link.give_back(1, octets)
 
     def on_reply(self, link: Link, body: bytes) -> None:
         header = frames.parse_reply_header(body)
@@ -306,10 +325,11 @@ class Peer:
 
 @asynccontextmanager
 async def joined(
-    stand: Stand, name: str = "hand", receive_chunk_limit: int = 256 * 1024
+    stand: Stand, name: str = "hand", receive_chunk_limit: int = 256 * 1024, credit_records: int = 100_000
 ) -> AsyncIterator[Peer]:
-    """A peer with a RID of its own that has joined the cluster."""
-    peer = Peer(stand, fresh(name), receive_chunk_limit)
+    """A peer with a RID of its own that has joined the cluster; each node may have `credit_records` records under way
+    to it."""
+    peer = Peer(stand, fresh(name), receive_chunk_limit, credit_records)
     await peer.start()
     try:
         yield peer

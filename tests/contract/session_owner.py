@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sojourn.ids import NodeRun, ObjectKey
-from sojourn.rows import Binding
+import msgspec
+from sojourn.frames import parse_record_header
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key
+from sojourn.ownership import create_object
+from sojourn.rows import AuthorityRow, Binding, Membership
 from sojourn.session.terms import CloseCode, SessionOptions, SessionPlan, SessionRoute
-from sojourn.wire import SessionRelocationRoute, SessionRelocationSeal
+from sojourn.wire import SessionRelocationRoute, SessionRelocationSeal, fast_record
+from sojourn.wire.commands import RouteCommit
 from sojourn.workers.bindings import binding_fields
 from sojourn.workers.link import Link
 from sojourn.workers.local_node import LocalNode
+from sojourn.workers.records import frozen_record, record_origin
 from sojourn.workers.session_desk import SessionDesk
 from sojourn.workers.sessions import route_command
 
 from tests.contract.peer import Peer
+from tests.contract.stand import fresh
 
 __all__ = ["BoundClient", "SessionOwner"]
 
@@ -90,8 +96,12 @@ class SessionOwner:
         self.holds: Held = lambda command, number: False
         self.on_seal: Callable[[SessionRelocationSeal, int], None] = lambda command, number: None
         """Called when a 42 was carried out, before anything else can happen."""
+        self.told: list[str] = []
+        """What came from the Actor's owners, in order: `seal`, `push <text>`, `commit`, `abort`."""
         self._unanswered: list[tuple[Link, SessionRelocationSeal]] = []
+        self._screens: dict[ObjectKey, tuple[BoundClient, dict[NodeRun, int]]] = {}
         peer.on_command = self._arrived
+        peer.on_message = self._pushed
 
     def log(self, event: str, level: str, **fields: object) -> None:
         """What the desk logs."""
@@ -99,6 +109,7 @@ class SessionOwner:
 
     def _arrived(self, link: Link, command: Any) -> None:
         if isinstance(command, SessionRelocationSeal):
+            self.told.append("seal")
             self.seals.append((self.loop.time(), command))
             number = len(self.seals)
             if self.holds(command, number):
@@ -107,8 +118,39 @@ class SessionOwner:
                 route_command(self.desk, link, command)
             self.on_seal(command, number)
         elif isinstance(command, SessionRelocationRoute):
+            self.told.append("commit" if isinstance(command.route_update, RouteCommit) else "abort")
             self.routes.append(command)
             route_command(self.desk, link, command)
+
+    async def screen(self, client: BoundClient, owners: Sequence[LocalNode]) -> str:
+        """Where an Actor pushes to its client: an Actor of the peer, whose messages are given to the desk as pushes.
+        `owners`: the nodes that own the client's Actor one after the other."""
+        peer, name = self.peer, fresh("screen")
+        row = AuthorityRow(
+            kind=ObjectKind.ACTOR,
+            object_id=name,
+            stable_type="Member",
+            object_generation=1,
+            owner_generation=1,
+            owner=peer.owner,
+            membership=Membership(ObjectKind.ENTRY_SPOT, peer.name, 1),
+        )
+        await peer.write(create_object(row))
+        runs = {peer.stand.run_of(node): number for number, node in enumerate(owners, 1)}
+        self._screens[actor_key(name)] = client, runs
+        return name
+
+    def _pushed(self, body: bytes) -> None:
+        header = parse_record_header(body)
+        found = self._screens.get(header.key)
+        if found is None:
+            return
+        client, generations = found
+        payload = fast_record.read_record(frozen_record(body)).payload
+        (text,) = msgspec.msgpack.decode(payload)
+        self.told.append(f"push {text}")
+        generation = generations[record_origin(body, header.record_at)]
+        assert self.desk.push(client.binding.session_rid, client.key, text, generation)
 
     def answer(self) -> None:
         """Carry out what was left unanswered."""

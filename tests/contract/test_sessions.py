@@ -23,7 +23,7 @@ from sojourn.workers.local_node import LocalNode
 
 from tests.contract.app import Member
 from tests.contract.hands import HandTarget, move_to
-from tests.contract.peer import Peer
+from tests.contract.peer import Peer, joined
 from tests.contract.session_owner import BoundClient, SessionOwner
 from tests.contract.stand import Stand, fresh
 from tests.runtime.cluster import Gate, gate
@@ -265,6 +265,71 @@ async def test_the_cutover_waits_for_the_43_behind_the_last_push(stand: Stand, p
         await target.commit()
         assert (await moving)["outcome"] == "moved"
     owner.desk.close()
+
+
+async def last_push_under_the_seal(
+    stand: Stand, peer: Peer, owner: SessionOwner
+) -> tuple[BoundClient, asyncio.Task[Any]]:
+    """A move from a to b whose Actor pushed once more on a when its session was sealed already, and will push as
+    soon as it runs on b. It is captured, and the session owner has no credit for the last push yet."""
+    peer.thrifty = True
+    key, client = await bound(stand, peer, owner)
+    screen = await owner.screen(client, (stand.a, stand.b))
+    peer.submit(stand.a, key, "push", screen, "first of a", request=False)
+    await peer.until(lambda: owner.told == ["push first of a"])
+    owner.holds = lambda command, number: number == 1
+    async with gate() as entrance:
+        moving = move(stand.a, key, stand.b)
+        await peer.until(lambda: owner.seals)
+        peer.submit(stand.a, key, "hold_push", entrance.port, screen, "last of a")
+        await entrance.arrived()
+        peer.submit(stand.a, key, "push", screen, "first of b", request=False)
+        await peer.settle(stand.a)
+        owner.answer()
+        await peer.settle(stand.a)
+        await stand.a.status()  # its worker has answered, so it has been told to seal
+        entrance.open()
+        async with asyncio.timeout(10):
+            while not (await stand.a.status())["payload_octets"]:
+                continue
+    await peer.settle(stand.a)
+    assert owner.told == ["push first of a", "seal"], "nothing has come past the last push"
+    return client, moving
+
+
+def pushes(client: BoundClient) -> list[str]:
+    """What the client was shown, in order."""
+    return [entry[1] for entry in client.story if entry[0] == "push"]
+
+
+async def test_the_seal_is_confirmed_behind_the_last_push_of_the_source(stand: Stand) -> None:
+    """B11.3: also while that push waits for the session owner's credit. No route commit overtakes it."""
+    async with joined(stand, "owner", credit_records=1) as peer:
+        owner = SessionOwner(peer)
+        client, moving = await last_push_under_the_seal(stand, peer, owner)
+        peer.spend()
+        assert (await moving)["outcome"] == "moved"
+        await peer.until(lambda: len(owner.told) == 6)
+        assert owner.told[2:4] == ["push last of a", "seal"]
+        assert sorted(owner.told[4:]) == ["commit", "push first of b"]
+        assert pushes(client) == ["first of a", "last of a", "first of b"]
+        assert owner.logged == []
+
+
+async def test_a_last_push_that_is_too_late_is_believed_all_the_same(stand: Stand) -> None:
+    """B11.3: half of the cutover wait, then the cutover goes out; the source's generation is believed for the follow
+    duration, and a 42 that the commit has overtaken seals nothing."""
+    async with joined(stand, "owner", credit_records=1) as peer:
+        owner = SessionOwner(peer, seal_timeout_s=10.0)
+        client, moving = await last_push_under_the_seal(stand, peer, owner)
+        began = time.monotonic()
+        assert (await moving)["outcome"] == "moved"
+        await peer.until(lambda: sorted(owner.told[2:]) == ["commit", "push first of b"])
+        assert time.monotonic() - began < CUTOVER_WAIT_S
+        peer.spend()
+        await peer.until(lambda: owner.told[4:] == ["push last of a", "seal"])
+        assert pushes(client) == ["first of a", "first of b", "last of a"]
+        assert (owner.desk.sealed(), owner.logged) == (0, [])
 
 
 async def test_a_moving_actor_refuses_a_bind_until_its_move_ended(stand: Stand, peer: Peer) -> None:

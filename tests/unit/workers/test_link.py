@@ -228,6 +228,31 @@ async def test_frames_without_credit_overtake_only_records_that_wait() -> None:
     await setting.end()
 
 
+async def test_a_frame_that_overtakes_no_record_waits_in_its_place_and_takes_no_credit() -> None:
+    setting = Setting()
+    setting.hear(Credit(1, 10_000))
+    await turn()
+    setting.transport.take()
+    setting.link.send_behind_records([b"part"])
+    setting.link.send_record(record(1))
+    setting.link.send_record(record(2))
+    setting.link.send_behind_records([b"part"])
+    setting.link.send_record(record(3))
+    setting.link.send_behind_records([b"part"])
+    setting.link.send(REPLY)
+    await turn()
+    assert setting.transport.take() == [CONTRACT, record(1), REPLY]
+    setting.hear(Credit(1, 10_000))
+    await turn()
+    assert setting.transport.take() == [record(2), CONTRACT]
+    assert setting.link.outbound_records == 1
+    setting.link.abort("broken")
+    await setting.link.wait_closed()
+    assert setting.link.unsent == [record(3)]
+    with pytest.raises(Unavailable):
+        setting.link.send_behind_records([b"part"])
+
+
 async def test_a_record_stands_behind_no_more_state_than_the_bound() -> None:
     setting = Setting()
     setting.hear(Credit(1, 10_000))
