@@ -206,9 +206,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta)
         int,
         Setting("records", 16, 2**31, "Permits of the node's job queue (B5.1).", "128 for each processor"),
     ] = 0
-    staging_permits: Annotated[
-        int, Setting("records", 1, 1024, "Part of the job queue's permits that only staging may use (B5.1).")
-    ] = 8
     max_retained_bytes: Annotated[
         int,
         Setting(
@@ -247,9 +244,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta)
     worker_unresponsive_s: Annotated[
         int, Setting("s", 1, 86_400, "A worker silent this long is killed (B2.9).")
     ] = 30
-    idle_evict_ms: Annotated[
-        int, Setting("ms", 100, 2**40, "Idle time after which an Instance Spot is dropped (B2.6).", "never")
-    ] = 0
 
     handshake_timeout_ms: Annotated[
         int, Setting("ms", 10, 600_000, "Longest time a connection may stay unauthenticated.")

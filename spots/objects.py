@@ -151,7 +151,7 @@ class Spot(Resident):
         """Called at most once when the Spot ends here.
 
         Args:
-            reason: `ExplicitClose`, `HostShutdown`, `RelocationOut` or `IdleEvicted` (B2.6).
+            reason: `HostShutdown` or `RelocationOut` (B2.6).
             deadline: when it must be done, on the event loop's clock.
         """
 

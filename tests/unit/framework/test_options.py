@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
 
 
 def test_zero_is_a_value_of_its_own_where_the_table_says_so() -> None:
-    options = Options(relocation_in_flight_bytes=0, handler_deadline_ms=0, idle_evict_ms=0)
+    options = Options(relocation_in_flight_bytes=0, handler_deadline_ms=0, max_queued_jobs=0)
     assert options.relocation_in_flight_bytes == 0
     with pytest.raises(NotConfigured, match=r"allowed is 0 \(off\) or 1024 to"):
         Options(relocation_in_flight_bytes=5)
@@ -146,3 +147,18 @@ def test_the_reference_page_holds_the_table_of_the_code() -> None:
         "docs/reference/options.md is out of date: "
         "python -c 'import sojourn.options as o; print(o.options_table())' prints the table it must hold"
     )
+
+
+def test_every_option_is_read_by_something() -> None:
+    """An option that nobody reads is a promise that is not kept."""
+    root = Path(__file__).parents[3]
+    folders = ("framework", "spots", "store", "workers")
+    read = set[str]()
+    for folder in folders:
+        for source in (root / folder).rglob("*.py"):
+            read |= {
+                node.attr
+                for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+            }
+    assert [option for option in SETTINGS if option not in read] == []
