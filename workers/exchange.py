@@ -53,6 +53,7 @@ from sojourn.workers.roster import Roster
 from sojourn.workers.router import Router, lost_error
 from sojourn.workers.routes import Route
 from sojourn.workers.senders import Outstanding, SenderPaths
+from sojourn.workers.store_health import StoreHealth
 
 __all__ = ["LEVELS", "Exchange", "new_generation"]
 
@@ -98,6 +99,7 @@ class Exchange:
             NodeSource(self.run.rid, self.run.generation, self.owner_id, self.lease_generation)
         )
         self.counters: dict[str, int] = {}
+        self.store_health = StoreHealth(self._store_changed)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task that this member owns; a failure in it is a bug and is logged as one."""
@@ -115,6 +117,12 @@ class Exchange:
         number = LEVELS[level]
         if self.logger.isEnabledFor(number):
             self.logger.log(number, event, extra={"sojourn": {"node": str(self.run), **fields}})
+
+    def _store_changed(self, failing: bool, error: str) -> None:
+        if failing:
+            self.log("store_failing", "warning", error=error)
+        else:
+            self.log("store_works_again", "info", errors=self.store_health.errors)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to one of the member's counters (B3.5, B12.2)."""

@@ -32,7 +32,7 @@ class LeaseKeeper:
     """One task that puts, renews and re-reads the lease row, with the node's descriptor beside it.
 
     `on_deadline(ms)` is told each new admission deadline, `recheck()` re-reads this run's objects after the
-    lease had expired.
+    lease had expired, `given_up(text)` is told of a call that had no answer in time.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class LeaseKeeper:
         clock: LeaseClock,
         on_deadline: Callable[[int], None],
         recheck: Callable[[], Awaitable[None]],
+        given_up: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._store = store
         self._lease = lease
@@ -51,6 +52,7 @@ class LeaseKeeper:
         self.clock = clock
         self._on_deadline = on_deadline
         self._recheck = recheck
+        self._given_up = given_up
 
     async def put_first(self, timeout_s: float) -> None:
         """Put the lease for the first time.
@@ -84,6 +86,10 @@ class LeaseKeeper:
             async with asyncio.timeout(clock.settings.renew_timeout_ms / 1000):
                 await self._carry_out(step)
         except (StoreUnavailable, TimeoutError) as error:
+            if isinstance(error, TimeoutError):
+                self._given_up(
+                    f"no answer to a call for the lease within {clock.settings.renew_timeout_ms} ms"
+                )
             clock.failed(boot_ms(), unknown=isinstance(error, TimeoutError))
             if raise_errors and isinstance(error, StoreUnavailable):
                 raise

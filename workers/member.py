@@ -43,6 +43,7 @@ from sojourn.workers.relayed import RelayedEnds
 from sojourn.workers.router import Router
 from sojourn.workers.routes import Route
 from sojourn.workers.senders import SenderPaths
+from sojourn.workers.store_health import WatchedLocationStore, WatchedRelocationStore
 from sojourn.workers.stream import Piece
 from sojourn.workers.twins import read_descriptors, refuse_twin
 
@@ -68,8 +69,10 @@ class Member(Exchange):
         options = self.options
         self.loop = asyncio.get_running_loop()
         timeout_ms = options.store_timeout_ms
-        self.store = open_location_store(options.store_url, options.cluster, timeout_ms=timeout_ms)
-        self.blobs = open_relocation_store(options.store_url, options.cluster, timeout_ms=timeout_ms)
+        location = open_location_store(options.store_url, options.cluster, timeout_ms=timeout_ms)
+        self.store = WatchedLocationStore(location, self.store_health)
+        relocation = open_relocation_store(options.store_url, options.cluster, timeout_ms=timeout_ms)
+        self.blobs = WatchedRelocationStore(relocation, self.store_health)
         self.links = Links(
             self.run,
             options.cluster,
@@ -99,7 +102,13 @@ class Member(Exchange):
             await refuse_twin(self.store, self.links, self.run)
         lease = OwnerLease(self.run.rid, self.run.generation, self.owner_id, self.lease_generation)
         self.keeper = LeaseKeeper(
-            self.store, lease, self.descriptor, clock, self.lease_moved, self.recheck_objects
+            self.store,
+            lease,
+            self.descriptor,
+            clock,
+            self.lease_moved,
+            self.recheck_objects,
+            self.store_health.failed,
         )
         await self.keeper.put_first(options.store_timeout_ms / 1000)
         if self.role is PeerRole.NODE:

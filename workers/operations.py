@@ -15,6 +15,7 @@ from sojourn.control import AskFigures
 from sojourn.errors import InvalidOperation, NotFound, SojournError, Unavailable
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.placement import PlacementQuery, choose_node
+from sojourn.rows import HostState
 from sojourn.workers.bindings import binding_from
 from sojourn.workers.host_move import MoveResult, check_mode
 from sojourn.workers.objects import Place
@@ -228,6 +229,7 @@ class Operations(MemberOperations):
             "endpoint": node.links.endpoint,
             "listening": node.links.listening,
             "state": node.state.value,
+            "ready": node.state is HostState.SERVING and node.admission_open(),
             "cordoned": node.cordoned,
             "lease_confirmed": node.admission_open(),
             "objects": sum(node.object_counts.values()),
@@ -238,6 +240,7 @@ class Operations(MemberOperations):
             "bound_sessions": len(node.sessions.desk),
             "sealed_sessions": node.sessions.desk.sealed(),
             "safe_to_shutdown": node.coordinator.safe_to_shutdown(),
+            "store": node.store_health.figures(),
             "links": sorted(str(link.peer) for link in node.links.all()),
             "counters": dict(node.counters),
             "messages": await self._messages(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from sojourn.errors import InvalidOperation, NotConfigured, SojournError, Unavailable
@@ -10,7 +11,7 @@ from sojourn.rows import HostState
 from sojourn.workers.pool import WorkerPool
 
 from tests.links.members import turn_until
-from tests.runtime.cluster import cluster, hold_answer, outcome
+from tests.runtime.cluster import QUICK_LEASE, cluster, hold_answer, outcome
 from tests.runtime.fleet import Player
 
 
@@ -75,3 +76,26 @@ async def test_a_node_that_nobody_knows_one_that_stops_and_one_that_has_ended(
         assert error.message == "node 'n1' has ended; running: n0"
         assert moved.startswith("failed TargetUnavailable: ")
         assert await player.request(Player.hit, 1) == 1
+
+
+async def test_the_status_of_a_node_shows_that_its_store_file_is_gone(tmp_path: Path) -> None:
+    file, away = tmp_path / "store.db", tmp_path / "away.db"
+    async with cluster(nodes=1, workers=1, store_url=f"sqlite:///{file}", **QUICK_LEASE) as fleet:
+        node = fleet.client.node("n0")
+        before = await node.status()
+        assert (before["ready"], before["store"]) == (True, {"failing": False, "errors": 0, "last_error": ""})
+        file.rename(away)
+        await turn_until(lambda: fleet.nodes["n0"].store_health.failing)
+        during = await node.status()
+        assert during["state"] == "Serving"  # what is here goes on as long as the lease does
+        assert (during["store"]["failing"], during["store"]["errors"] > 0) == (True, True)
+        assert "was removed or replaced" in during["store"]["last_error"]
+        assert "was removed or replaced" in fleet.journal.named("store_failing")[0]["error"]
+        await turn_until(lambda: not fleet.nodes["n0"].admission_open())
+        assert not (await node.status())["ready"]
+        away.rename(file)
+        await turn_until(lambda: fleet.nodes["n0"].admission_open())
+        after = await node.status()
+        assert (after["ready"], after["store"]["failing"]) == (True, False)
+        assert after["store"]["errors"] >= during["store"]["errors"]
+        assert fleet.journal.named("store_works_again")

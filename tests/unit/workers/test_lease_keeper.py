@@ -70,6 +70,7 @@ class Stand:
         self.store = FaultyStore(MemoryRows())
         self.clock = LeaseClock(settings)
         self.deadlines: list[int] = []
+        self.given_up: list[str] = []
         self.rechecks = 0
         self.at_recheck: Callable[[], None] = lambda: None
         descriptor = NodeDescriptor(
@@ -81,7 +82,13 @@ class Stand:
             application_version=1,
         )
         self.keeper = LeaseKeeper(
-            self.store, LEASE, lambda: descriptor, self.clock, self.deadlines.append, self._recheck
+            self.store,
+            LEASE,
+            lambda: descriptor,
+            self.clock,
+            self.deadlines.append,
+            self._recheck,
+            self.given_up.append,
         )
         sleep = asyncio.sleep
 
@@ -145,6 +152,8 @@ async def test_one_failed_renewal_does_not_end_admission(monkeypatch: pytest.Mon
     assert stand.clock.phase is LeasePhase.HELD
     assert stand.clock.may_admit(stand.now_ms + 9_000)
     assert stand.rechecks == 0
+    # What the store itself does not report, as nobody waited for it any more.
+    assert stand.given_up == (["no answer to a call for the lease within 20 ms"] if fault == "stalls" else [])
 
 
 async def test_a_first_put_whose_answer_is_lost_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
