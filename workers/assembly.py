@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from sojourn.wire.checksum import checksum
 from sojourn.workers.debt import Retention
-from sojourn.workers.letting_go import let_go
+from sojourn.workers.payload_memory import Kept, PayloadMemory
 
 __all__ = ["Assembly"]
 
@@ -21,25 +21,27 @@ class Assembly:
     def __init__(self, retention: Retention, loop: asyncio.AbstractEventLoop) -> None:
         self._retention = retention
         self._loop = loop
-        self._chunks: dict[int, bytes] = {}
+        self._chunks: dict[int, Kept] = {}
+        self._memory = PayloadMemory(retention.blocks)
         self.checksum = 0
 
-    def store(self, offset: int, data: bytes) -> None:
-        """Keep the next chunk."""
-        self._chunks[offset] = data
-        self._retention.keep(len(data))
-        self.checksum = checksum(data, self.checksum)
+    def store(self, offset: int, data: bytes | memoryview) -> Kept:
+        """Keep a copy of the next chunk; returns the copy."""
+        kept = self._chunks[offset] = self._memory.keep(data)
+        self._retention.keep(len(kept))
+        self.checksum = checksum(kept, self.checksum)
+        return kept
 
-    def same(self, offset: int, data: bytes) -> bool:
+    def same(self, offset: int, data: bytes | memoryview) -> bool:
         """Whether a chunk that came again is the one that is kept."""
         return self._chunks.get(offset) == data
 
-    def chunks(self) -> Iterable[bytes]:
+    def chunks(self) -> Iterable[Kept]:
         """What is kept, in order."""
         return self._chunks.values()
 
     def clear(self) -> None:
         """The chunks are not needed any more; the checksum stays."""
         self._retention.free(sum(map(len, self._chunks.values())))
-        chunks, self._chunks = self._chunks, {}
-        let_go(chunks.values(), self._loop)
+        chunks, self._chunks = list(self._chunks.values()), {}
+        self._memory.release(chunks, self._loop)

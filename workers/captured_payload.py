@@ -12,8 +12,8 @@ from sojourn.errors import Unavailable
 from sojourn.wire import AttemptFrames
 from sojourn.workers.budget import Budget
 from sojourn.workers.debt import Retention
-from sojourn.workers.letting_go import let_go
 from sojourn.workers.link import Link
+from sojourn.workers.payload_memory import Kept, PayloadMemory
 
 __all__ = ["CapturedPayload"]
 
@@ -33,7 +33,8 @@ class CapturedPayload:
         self._retention = retention
         self._loop = loop
         self._whole: asyncio.Future[None] = loop.create_future()
-        self.chunks: list[bytes] = []
+        self._memory = PayloadMemory(retention.blocks)
+        self.chunks: list[Kept] = []
 
     @property
     def octets(self) -> int:
@@ -43,7 +44,7 @@ class CapturedPayload:
     def take(self, last: bool, piece: memoryview) -> None:
         """A piece came from the worker."""
         if len(piece) or not last:
-            self.chunks.append(bytes(piece))
+            self.chunks.append(self._memory.keep(piece))
             self._retention.keep(len(piece))
         if last and not self._whole.done():
             self._whole.set_result(None)
@@ -69,7 +70,7 @@ class CapturedPayload:
         """Nothing needs the payload any more."""
         self._retention.free(self.octets)
         chunks, self.chunks = self.chunks, []
-        let_go(chunks, self._loop)
+        self._memory.release(chunks, self._loop)
 
     # sending ------------------------------------------------------------------------------------
 
@@ -84,16 +85,16 @@ class CapturedPayload:
         """Send the chunks kept now as the budget has room. False: link or payload were gone before the last."""
         return self._send_all(link, self.chunks, stands)
 
-    async def _send_all(self, link: Link, chunks: list[bytes], stands: Callable[[], bool]) -> bool:
+    async def _send_all(self, link: Link, chunks: list[Kept], stands: Callable[[], bool]) -> bool:
         for ordinal, chunk in enumerate(chunks):
             await self._budget.wait(link.peer, len(chunk))
             if not stands() or self.chunks is not chunks:
                 self._budget.free(link.peer, len(chunk))
                 return False
             self._send(link, ordinal, chunk)
-        return True
+        return self.chunks is chunks  # a payload that was released meanwhile has no further ones
 
-    def _send(self, link: Link, ordinal: int, chunk: bytes) -> None:
+    def _send(self, link: Link, ordinal: int, chunk: Kept) -> None:
         budget, peer, octets = self._budget, link.peer, len(chunk)
         head = self._frames.state_head(ordinal, octets)
         link.send_bulk([[head, chunk]], lambda _: budget.free(peer, octets))

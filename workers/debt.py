@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from sojourn.workers.payload_memory import Blocks
+
 __all__ = ["STAGED_OCTETS_MAX", "Creditor", "Debt", "Retention"]
 
 STAGED_OCTETS_MAX = 1024 * 1024
@@ -45,12 +47,14 @@ class Retention:
         limit: option `max_retained_bytes`.
     """
 
-    __slots__ = ("_limit", "_waiters", "octets")
+    __slots__ = ("_limit", "_waiters", "blocks", "octets")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._waiters: list[asyncio.Future[None]] = []
         self.octets = 0
+        self.blocks = Blocks()
+        """Memory of payloads that are not kept any more, for those that come."""
 
     @property
     def over(self) -> bool:

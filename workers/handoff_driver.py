@@ -165,7 +165,7 @@ class HandoffDriver(Generic[MachineT]):
         self,
         object_generation: int,
         owner_generation: int,
-        chunks: Callable[[], Iterable[bytes]],
+        chunks: Callable[[], Iterable[bytes | memoryview]],
         wanted: Callable[[], bool],
         members: tuple[UnitMember, ...],
     ) -> tuple[int, Restored]:

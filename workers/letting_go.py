@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 __all__ = ["let_go"]
 
@@ -12,7 +12,7 @@ STEP_OCTETS = 1024 * 1024
 """What is let go in one turn of the loop; giving memory back costs some 50 µs for each MiB."""
 
 
-def let_go(chunks: Iterable[bytes], loop: asyncio.AbstractEventLoop) -> None:
+def let_go(chunks: Iterable[Sized], loop: asyncio.AbstractEventLoop) -> None:
     """Drop the last references to `chunks`, which nobody else may have, over some turns of the loop."""
     left = deque(chunks)
 

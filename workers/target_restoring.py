@@ -73,8 +73,7 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         """The owner is written, and the object cannot be restored any more."""
 
     def _store_chunk(self, effect: effects.StoreChunk) -> None:
-        chunk = bytes(effect.data)
-        self._assembly.store(effect.offset, chunk)
+        chunk = self._assembly.store(effect.offset, effect.data)
         if self._out is not None:
             self._out.put(chunk)
         elif self._row_told:
@@ -111,7 +110,7 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         )
 
     def _compare_chunk(self, effect: effects.CompareChunk) -> None:
-        if not self._assembly.same(effect.offset, bytes(effect.data)):
+        if not self._assembly.same(effect.offset, effect.data):
             self.handle(events.ChunkDiffered())
 
     def _verify(self, effect: effects.VerifyAssembly) -> None:

@@ -56,6 +56,9 @@ class VirtualLoop:
         self.timers.append((when, timer))
         return timer
 
+    def call_later(self, delay: float, callback: Callable[..., object], *arguments: Any) -> VirtualTimer:
+        return self.call_at(self.now + delay, callback, *arguments)
+
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> VirtualTimer:
         return self.call_at(self.now, callback, *arguments)
 
