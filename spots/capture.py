@@ -9,8 +9,9 @@ how the pieces are sent.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from sojourn.control import OpenRequest, Restore, SavedRequest
@@ -29,7 +30,6 @@ from sojourn.wire.blocks import (
     RelocationId,
     UserSpotIdentity,
 )
-from sojourn.wire.checksum import checksum
 from sojourn.wire.envelope import (
     ApplicationState,
     Envelope,
@@ -49,11 +49,12 @@ if TYPE_CHECKING:
     from sojourn.spots.cell import Cell
     from sojourn.spots.turns import Job
 
-__all__ = ["CapturedObject", "capture", "restore", "saved_messages"]
+__all__ = ["CapturedObject", "capture", "restore", "saved_messages", "state_within"]
 
 _LENGTH = struct.Struct(">I")
 _LARGE_MIN = 1 << 16
 """From this length on a state stays in the pieces it was captured in."""
+_NONE_APART: Final[Mapping[int, bytes | bytearray]] = MappingProxyType({})
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -72,12 +73,11 @@ _part_decoder = msgspec.msgpack.Decoder(_FrameworkPart)
 
 
 class CapturedObject(NamedTuple):
-    """An envelope in pieces, and its length, CRC-32C, number of saved messages and ticks, its requests and the
-    number of its sends."""
+    """An envelope in pieces, and its length, number of saved messages and ticks, its requests and the number of
+    its sends."""
 
     pieces: list[Buffer]
     length: int
-    checksum: int
     records: int
     requests: list[OpenRequest]
     sends: int
@@ -146,12 +146,9 @@ def capture(cell: Cell, seal: Seal, jobs: list[Job]) -> CapturedObject:
             pieces.append(piece)
         else:
             pieces += whole.pieces
-    total = 0
-    for piece in pieces:
-        total = checksum(piece, total)
     requests = open_requests(work.record for work in saved)
     records, sends = len(saved) + len(ticks), len(saved) - len(requests)
-    return CapturedObject(pieces, sum(map(len, pieces)), total, records, requests, sends)
+    return CapturedObject(pieces, sum(map(len, pieces)), records, requests, sends)
 
 
 def open_requests(records: Iterable[bytes]) -> list[OpenRequest]:
@@ -248,8 +245,11 @@ def _registration(timer: ActiveTimer, participant: int) -> TimerRegistration:
 # restore
 
 
-def restore(cell: Cell, message: Restore, data: memoryview) -> None:
+def restore(
+    cell: Cell, message: Restore, data: memoryview, apart: Mapping[int, bytes | bytearray] = _NONE_APART
+) -> None:
     """Fill a fresh cell, its members and their instances from an envelope: state, timers, queue (R4.3.4).
+    `apart` has values of the first participant that are not in the envelope, by attribute number.
 
     Raises:
         ProtocolError: the envelope is malformed or of another object.
@@ -273,6 +273,7 @@ def restore(cell: Cell, message: Restore, data: memoryview) -> None:
                 envelope.application_version,
                 each.host.app.version,
                 each.host.sender,
+                apart if number == 1 else _NONE_APART,
             )
         timers[number] = _restore_timers(each, number, envelope, part)
     _restore_queue(cell, unit, envelope, timers)
@@ -289,11 +290,28 @@ def _split_state(blob: Buffer | None) -> tuple[_FrameworkPart, memoryview]:
     if blob is None:
         return _FrameworkPart(False, {}), memoryview(b"")
     view = memoryview(blob)
+    part, at = _framework_part(view)
+    return part, view[at:]
+
+
+def _framework_part(view: memoryview) -> tuple[_FrameworkPart, int]:
     try:
         (length,) = _LENGTH.unpack_from(view)
-        return _part_decoder.decode(view[4 : 4 + length]), view[4 + length :]
+        return _part_decoder.decode(view[4 : 4 + length]), 4 + length
     except (struct.error, msgspec.MsgspecError) as error:
         raise ProtocolError(f"the framework's part of a state blob is malformed: {error}") from None
+
+
+def state_within(beginning: memoryview) -> tuple[int, memoryview]:
+    """Where the state part of a blob begins, and as much of it as the beginning of the blob has.
+
+    Raises:
+        ProtocolError: the beginning does not tell, or there is no state part.
+    """
+    part, at = _framework_part(beginning)
+    if not part.state:
+        raise ProtocolError("a state blob without a state part")
+    return at, beginning[at:]
 
 
 def _restore_timers(

@@ -6,9 +6,9 @@ move happens elsewhere; here an object only stops, is encoded, is decoded, and g
 
 from __future__ import annotations
 
-import mmap
+import asyncio
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sojourn.control import (
     AwaitBoundary,
@@ -33,30 +33,29 @@ from sojourn.errors import (
     Unavailable,
 )
 from sojourn.ids import ObjectKind, describe_key
+from sojourn.spots.arrival import Arrival
 from sojourn.spots.capture import CapturedObject, capture, restore, saved_messages
 from sojourn.spots.cell import Cell, Phase
 from sojourn.spots.failures import failure_of
 from sojourn.spots.groups import in_unit_order, join_turn
 from sojourn.spots.state import Buffer
+from sojourn.wire.checksum import checksum
 
 if TYPE_CHECKING:
     from sojourn.spots.host import ObjectHost
 
-__all__ = ["Moving"]
+__all__ = ["CHECKED_OCTETS", "Moving"]
 
-_POPULATED_MIN = 1 << 20
+CHECKED_OCTETS = 4 * 1024 * 1024
+"""What is checked in one turn of the loop, some 500 µs."""
 
 
-class _Assembly:
-    """Bytes of an envelope on their way in (R4.3.2)."""
+class _Assembly(NamedTuple):
+    """An envelope on its way in (R4.3.2)."""
 
-    __slots__ = ("buffer", "cell", "filled", "message")
-
-    def __init__(self, message: Restore, cell: Cell) -> None:
-        self.message = message
-        self.cell = cell
-        self.buffer = _room_for(message.length)
-        self.filled = 0
+    message: Restore
+    cell: Cell
+    arrival: Arrival
 
 
 class Moving:
@@ -171,12 +170,40 @@ class Moving:
         cell.phase = Phase.CAPTURED
         cell.captured = jobs
         host.acceptance.forget(jobs)
-        host.port.submit_control(
+        if captured.length <= CHECKED_OCTETS:
+            total = 0
+            for piece in captured.pieces:
+                total = checksum(piece, total)
+            self._send_captured(cell, message, captured, sealed_ns, total)
+        else:
+            host.start_task(self._check_and_send(cell, message, captured, sealed_ns))
+
+    async def _check_and_send(
+        self, cell: Cell, message: Seal, captured: CapturedObject, sealed_ns: int
+    ) -> None:
+        """The checksum of much, in steps between which others have their turn. Nothing changes it any more."""
+        total, room = 0, CHECKED_OCTETS
+        for piece in captured.pieces:
+            at = 0
+            while at < len(piece):
+                part = memoryview(piece)[at : at + room]
+                total = checksum(part, total)
+                at += len(part)
+                room -= len(part)
+                if not room:
+                    room = CHECKED_OCTETS
+                    await asyncio.sleep(0)
+        self._send_captured(cell, message, captured, sealed_ns, total)
+
+    def _send_captured(
+        self, cell: Cell, message: Seal, captured: CapturedObject, sealed_ns: int, total: int
+    ) -> None:
+        self._host.port.submit_control(
             Captured(
                 message.call,
                 message.handoff,
                 captured.length,
-                captured.checksum,
+                total,
                 sealed_ns,
                 captured.records,
                 captured.requests,
@@ -249,7 +276,7 @@ class Moving:
                 host.making.abandon(cell, error)
                 self._restored(message, error)
                 return
-        self._assemblies[message.handoff] = _Assembly(message, cell)
+        self._assemblies[message.handoff] = _Assembly(message, cell, Arrival(message.length))
 
     def _new_member(self, lead: Cell, member: UnitMember) -> None:
         making = self._host.making
@@ -263,19 +290,16 @@ class Moving:
         assembly = self._assemblies.get(handoff)
         if assembly is None:
             return  # dropped meanwhile
-        end = assembly.filled + len(chunk)
-        if end <= len(assembly.buffer):
-            assembly.buffer[assembly.filled : end] = chunk
-        assembly.filled = end
+        assembly.arrival.take(chunk)
         if last:
             del self._assemblies[handoff]
             self._build(assembly)
 
     def _build(self, assembly: _Assembly) -> None:
         cell, message, host = assembly.cell, assembly.message, self._host
-        if assembly.filled != message.length:
+        if assembly.arrival.filled != message.length:
             error = ProtocolError(
-                f"{describe_key(cell.key)}: {assembly.filled} bytes arrived, {message.length} were announced"
+                f"{describe_key(cell.key)}: {assembly.arrival.filled} bytes arrived, {message.length} were announced"
             )
             self._fail(cell, message, error)
             return
@@ -298,7 +322,7 @@ class Moving:
             for each in in_unit_order(cell):
                 for timer in list((each.timers or {}).values()):
                     host.timers.end(timer)  # what `__init__` started came with the object already
-            restore(cell, message, assembly.buffer)
+            restore(cell, message, *assembly.arrival.finish())
         except Exception as failure:
             typed = (
                 failure
@@ -336,14 +360,6 @@ class Moving:
 def _dropped(message: Restore) -> Unavailable:
     name = describe_key(message.key)
     return Unavailable(f"the arrival of {name} was given up", object_id=name, applied="no")
-
-
-def _room_for(length: int) -> memoryview:
-    """Fresh memory; a large area has its pages at once, which is cheaper than one fault for each."""
-    if length < _POPULATED_MIN:
-        return memoryview(bytearray(length))
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
-    return memoryview(mmap.mmap(-1, length, flags=flags))
 
 
 def _chunks(pieces: list[Buffer], limit: int, length: int) -> Iterator[tuple[bool, Buffer]]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import pickle
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from sojourn.errors import InvalidOperation, NotConfigured, ProtocolError, SojournError
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from sojourn.spots.objects import Resident
 from sojourn.spots.references import Sender
 
-__all__ = ["Buffer", "capture_state", "restore_state"]
+__all__ = ["Buffer", "LargeValue", "capture_state", "large_values", "restore_state"]
 
 Buffer = bytes | memoryview
 
@@ -39,6 +41,7 @@ _PLAIN: Final = 4
 _BY_REFERENCE_MIN: Final = 4096
 """Shorter binary values are cheaper to copy than to pass on as a piece of their own."""
 
+_NONE_APART: Final[Mapping[int, bytes | bytearray]] = MappingProxyType({})
 _LENGTH = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
 
@@ -130,25 +133,58 @@ def _encode(
     return _PICKLE, encoded, [buffer.raw() for buffer in buffers]
 
 
+class LargeValue(NamedTuple):
+    """A binary value of a state part: the number of its attribute, where it lies, what it is."""
+
+    number: int
+    start: int
+    octets: int
+    mutable: bool
+
+
+def large_values(beginning: memoryview, octets: int, least: int) -> list[LargeValue]:
+    """The binary values of at least `least` octets in a state part of `octets`, from its beginning.
+
+    Raises:
+        ProtocolError: the beginning does not tell.
+    """
+    head, at = _head(beginning)
+    found: list[LargeValue] = []
+    for number, (_, encoding, size, buffers) in enumerate(head.attributes):
+        if size >= least and encoding in (_BYTES, _BYTEARRAY) and not buffers:
+            found.append(LargeValue(number, at, size, encoding == _BYTEARRAY))
+        at += size + sum(buffers)
+    if at != octets:
+        raise _other_length(octets, at)
+    return found
+
+
 def restore_state(
-    record: ObjectType, instance: Any, data: memoryview, old_version: int, app_version: int, sender: Sender
+    record: ObjectType,
+    instance: Any,
+    data: memoryview,
+    old_version: int,
+    app_version: int,
+    sender: Sender,
+    apart: Mapping[int, bytes | bytearray] = _NONE_APART,
 ) -> None:
-    """Put captured state into a fresh instance.
+    """Put captured state into a fresh instance. The values in `apart`, by attribute number, are not in `data`.
 
     Raises:
         ProtocolError: the blob is malformed.
         InvalidOperation: it is of another application version and the class has no `upgrade`, or a hook
             raised.
     """
-    head, values = _split(data)
+    head, values = _split(data, apart)
     state: Any
     if head.own:
-        state = bytes(values[0][0]) if values else b""
+        state = apart.get(0) or (bytes(values[0][0]) if values else b"")
     else:
         state = {}
         with references_bind_to(sender):
-            for (name, encoding, _, _), parts in zip(head.attributes, values, strict=True):
-                state[name] = _decode(record, name, encoding, parts)
+            for number, (name, encoding, _, _) in enumerate(head.attributes):
+                whole = apart.get(number)
+                state[name] = _decode(record, name, encoding, values[number]) if whole is None else whole
     if old_version != app_version:
         state = _upgrade(record, instance, old_version, app_version, state)
     if head.own != record.own_capture:
@@ -191,23 +227,31 @@ def _call(record: ObjectType, name: str, hook: Any, *args: Any) -> Any:
         ) from error
 
 
-def _split(data: memoryview) -> tuple[_Head, list[list[memoryview]]]:
-    """The head, and for each value its bytes and buffers."""
+def _head(data: memoryview) -> tuple[_Head, int]:
+    """The head, and where the values begin."""
     try:
         (length,) = _LENGTH.unpack_from(data)
-        head = _head_decoder.decode(data[4 : 4 + length])
+        return _head_decoder.decode(data[4 : 4 + length]), 4 + length
     except (struct.error, msgspec.MsgspecError) as error:
         raise ProtocolError(f"a state blob is malformed: {error}") from None
-    at = 4 + length
+
+
+def _other_length(octets: int, told: int) -> ProtocolError:
+    return ProtocolError(f"a state blob has {octets} bytes, its head says {told}")
+
+
+def _split(data: memoryview, apart: Mapping[int, object]) -> tuple[_Head, list[list[memoryview]]]:
+    """The head, and for each value its bytes and buffers; none for those that are kept apart."""
+    head, at = _head(data)
     values: list[list[memoryview]] = []
-    for _, _, size, buffers in head.attributes:
+    for number, (_, _, size, buffers) in enumerate(head.attributes):
         parts: list[memoryview] = []
-        for part in (size, *buffers):
+        for part in () if number in apart else (size, *buffers):
             parts.append(data[at : at + part])
             at += part
         values.append(parts)
     if at != len(data):
-        raise ProtocolError(f"a state blob has {len(data)} bytes, its head says {at}")
+        raise _other_length(len(data), at)
     return head, values
 
 

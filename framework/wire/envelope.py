@@ -7,12 +7,14 @@ Owns the stream's layout and the order inside each of its vectors. Rules across 
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+import struct
+from typing import Annotated, NamedTuple
 
 import msgspec
 from sojourn.wire.blocks import OBJECT_IDENTITY, ObjectIdentity, RelocationId
 from sojourn.wire.cursor import Buffer, Reader, Writer
-from sojourn.wire.primitives import BOOL8, I64, NZ64, ORDINAL, TEXT8, U64, Blob, Enumeration
+from sojourn.wire.errors import WireError
+from sojourn.wire.primitives import BOOL8, I64, NZ64, ORDINAL, TEXT8, U32, U64, Blob, Enumeration
 from sojourn.wire.quick import read_quickly, write_quickly
 from sojourn.wire.record import RawRecord
 from sojourn.wire.structure import Optional, Vector, WireName, block
@@ -28,10 +30,13 @@ __all__ = [
     "OverrunPolicy",
     "PendingTimerTick",
     "SavedWork",
+    "StatePlace",
     "TimerRegistration",
     "decode_envelope",
     "encode_envelope",
     "encode_envelope_parts",
+    "find_first_state",
+    "shorten_first_state",
 ]
 
 
@@ -142,6 +147,43 @@ def decode_envelope(data: bytes | bytearray | memoryview, trace: dict[str, int] 
     envelope = ENVELOPE.read(reader)
     reader.finish()
     return envelope
+
+
+class StatePlace(NamedTuple):
+    """Where the state blob of the first participant lies in a stream."""
+
+    lengths_at: int
+    """The two lengths in front of it: of the field, and of the blob."""
+    start: int
+    octets: int
+
+
+_STATE_LENGTHS = struct.Struct(">QQ")
+
+
+def find_first_state(beginning: memoryview) -> StatePlace | None:
+    """Where the first state lies, from the beginning of a stream; None when that does not tell, or none is there."""
+    reader = Reader(beginning)
+    try:
+        block(RelocationId).read(reader)
+        OBJECT_IDENTITY.read(reader)
+        I64.read(reader)
+        states = U32.read(reader)
+        NZ64.read(reader)
+        present = BOOL8.read(reader)
+        at = reader.advance(_STATE_LENGTHS.size)
+    except WireError:
+        return None
+    field, octets = _STATE_LENGTHS.unpack_from(beginning, at)
+    if not states or not present or field != octets + U64.minimum:
+        return None
+    return StatePlace(at, reader.offset, octets)
+
+
+def shorten_first_state(stream: memoryview, place: StatePlace, by: int) -> None:
+    """Make `stream`, in which `by` octets of the first state were left out, one that can be decoded."""
+    octets = place.octets - by
+    _STATE_LENGTHS.pack_into(stream, place.lengths_at, octets + U64.minimum, octets)
 
 
 def encode_envelope_parts(envelope: Envelope, trace: dict[str, int] | None = None) -> list[Buffer]:

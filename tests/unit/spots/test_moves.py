@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 import pytest
 import sojourn as sj
 from sojourn import frames
-from sojourn.control import AwaitBoundary, BoundaryReached, Opened, OpenObject, Restored, SealRefused
+from sojourn.control import (
+    AwaitBoundary,
+    BoundaryReached,
+    Opened,
+    OpenObject,
+    Restored,
+    SealRefused,
+)
 from sojourn.frames import FLAG_FOLLOW
 from sojourn.spots.cell import Phase
 from sojourn.spots.host import ObjectHost
