@@ -7,6 +7,7 @@ from the moment it was due, so that what waits behind a pause counts too.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -14,10 +15,19 @@ from typing import Any, NamedTuple
 import sojourn as sj
 
 from bench.application import Ballast, Echo, app
+from bench.bare_move import bare_mover
 from bench.sizes import PAYLOAD, Sizes
 from bench.timing import percentile
 
-__all__ = ["Asked", "Neighbours", "measure_interleaving", "measure_paced"]
+__all__ = [
+    "Asked",
+    "Interleaving",
+    "Share",
+    "measure_interleaving",
+    "measure_paced",
+    "share",
+    "split_by_worker",
+]
 
 PACE_S = 0.004
 """Between two requests to one object."""
@@ -25,12 +35,26 @@ _CANDIDATES = 48
 _TIMEOUT_S = 120.0
 
 
-class Neighbours(NamedTuple):
-    """The slowest of a hundred requests, in milliseconds, alone and while the state moves."""
+class Share(NamedTuple):
+    """Times of a group of requests, in milliseconds, and how many they were."""
 
-    idle_p99_ms: float
-    moving_p99_ms: float
-    moving_max_ms: float
+    p99_ms: float
+    max_ms: float
+    requests: int
+
+
+class Interleaving(NamedTuple):
+    """Paced requests while nothing moves, while a state moves, and while others move as many bytes."""
+
+    idle: Share
+    other_worker: Share
+    """To objects in the workers that the state is not in."""
+    same_worker: Share
+    """To objects in the worker that it leaves and the one that it enters."""
+    control: Share
+    """To all of them while processes outside of the cluster pass on as many bytes at the same rate."""
+    move_ms: float
+    """A move, on average, as its caller sees it."""
 
 
 class Asked(NamedTuple):
@@ -41,42 +65,48 @@ class Asked(NamedTuple):
     took_s: float
 
 
-async def measure_interleaving(sizes: Sizes) -> dict[str, Neighbours]:
+async def measure_interleaving(sizes: Sizes) -> Interleaving:
     """Move a large state to and fro between two nodes; ask objects in the workers it is in, and beside them."""
-    async with sj.LocalCluster(app, nodes=2, workers=2) as cluster:
+    async with sj.LocalCluster(app, nodes=2, workers=2) as cluster, bare_mover() as bare_move:
         client = cluster.client
         ballast = client.spot(Ballast, "ballast").with_timeout(_TIMEOUT_S)
         await ballast.request(Ballast.fill, sizes.interleaved)
         for turn in (1, 0):  # memory is mapped and buffers have grown
             await ballast.relocate(to=cluster.nodes[turn])
+            await bare_move(sizes.interleaved, math.inf)
         echoes = await _place_echoes(client)
+        places = list(echoes)
         calls = [_asking(echo) for echo in echoes.values()]
         idle = await measure_paced(calls, lambda: asyncio.sleep(sizes.paced_s))
-        moves: list[tuple[float, float, set[_Place]]] = []
+        moves: list[_Move] = []
 
         async def move() -> None:
             for turn in (1, 0) * sizes.interleaved_moves:
                 before, began = await _place(client, ballast), time.perf_counter()
                 await ballast.relocate(to=cluster.nodes[turn])
                 ended = time.perf_counter()
-                moves.append((began, ended, {before, await _place(client, ballast)}))
+                moves.append(_Move(began, ended, {before, await _place(client, ballast)}))
 
         asked = await measure_paced(calls, move)
-    places = list(echoes)
-    groups: dict[str, list[Asked]] = {"another worker": [], "the same worker": []}
-    for began, ended, touched in moves:
-        for each in asked:
-            if began <= each.due <= ended:
-                groups["the same worker" if places[each.call] in touched else "another worker"].append(each)
-    quiet = _percentile_ms(idle, 0.99)
-    return {
-        name: Neighbours(quiet, _percentile_ms(group, 0.99), _percentile_ms(group, 1.0))
-        for name, group in groups.items()
-    }
+        took_s = sum(each.ended - each.began for each in moves) / len(moves)
+
+        async def pass_on() -> None:
+            for _ in moves:
+                await bare_move(sizes.interleaved, sizes.interleaved / took_s)
+
+        control = await measure_paced(calls, pass_on)
+    other, same = split_by_worker(asked, moves, places)
+    return Interleaving(share(idle), share(other), share(same), share(control), took_s * 1e3)
 
 
 _Place = tuple[str, int]
 """Node and worker."""
+
+
+class _Move(NamedTuple):
+    began: float
+    ended: float
+    touched: set[_Place]
 
 
 async def _place(client: sj.Client, spot: sj.SpotRef[Any]) -> _Place:
@@ -94,8 +124,23 @@ async def _place_echoes(client: sj.Client) -> dict[_Place, sj.SpotRef[Echo]]:
     return found
 
 
-def _percentile_ms(asked: list[Asked], part: float) -> float:
-    return percentile(sorted(each.took_s for each in asked), part) * 1e3
+def split_by_worker(
+    asked: list[Asked], moves: list[_Move], places: list[_Place]
+) -> tuple[list[Asked], list[Asked]]:
+    """The requests that were due during a move: to workers that it does not touch, and to those it does."""
+    other: list[Asked] = []
+    same: list[Asked] = []
+    for each in asked:
+        for move in moves:
+            if move.began <= each.due <= move.ended:
+                (same if places[each.call] in move.touched else other).append(each)
+    return other, same
+
+
+def share(asked: list[Asked]) -> Share:
+    """The figures of some requests."""
+    taken = sorted(each.took_s * 1e3 for each in asked)
+    return Share(percentile(taken, 0.99), taken[-1], len(taken))
 
 
 def _asking(spot: sj.SpotRef[Echo]) -> Callable[[], Awaitable[object]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 
 import pytest
 from rich.console import Console
 
+from bench.bare_move import bare_mover
 from bench.framing import FramePeer, Requester, echo, forward
-from bench.interleaving import PACE_S, measure_paced
+from bench.interleaving import PACE_S, Asked, _Move, measure_paced, share, split_by_worker
 from bench.report import Figure, print_figures, to_json
 from bench.timing import measure_latency, measure_one_way, measure_rate, percentile
 from bench.usage import proportional_bytes
@@ -106,6 +108,23 @@ async def test_paced_requests_start_at_their_time_and_not_when_the_one_before_is
     assert len(dues) in (begun // 2, begun - begun // 2)
     assert max(each.took_s for each in asked) >= 4 * PACE_S, "the first waited for those behind it"
     assert min(each.took_s for each in asked) >= 0
+
+
+def test_requests_count_for_the_workers_of_the_move_in_which_they_were_due() -> None:
+    places = [("a", 0), ("a", 1), ("b", 0)]
+    moves = [_Move(10.0, 11.0, {places[0], places[2]}), _Move(12.0, 13.0, {places[1], places[2]})]
+    asked = [Asked(call, due, 0.001) for due in (9.0, 10.5, 11.5, 12.5) for call in range(3)]
+    other, same = split_by_worker(asked, moves, places)
+    assert [(each.due, each.call) for each in other] == [(10.5, 1), (12.5, 0)]
+    assert [(each.due, each.call) for each in same] == [(10.5, 0), (10.5, 2), (12.5, 1), (12.5, 2)]
+    assert share([Asked(0, 0.0, took / 1e3) for took in range(1, 201)]) == pytest.approx((198.0, 200.0, 200))
+
+
+async def test_bare_processes_pass_on_what_they_are_asked_for() -> None:
+    async with asyncio.timeout(60), bare_mover() as move:
+        for octets in (1_000_001, 1, 262_144):
+            await move(octets, math.inf)
+        await move(1_000_001, 1e9)
 
 
 def test_percentile_is_nearest_rank() -> None:
