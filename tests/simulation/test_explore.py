@@ -63,6 +63,17 @@ def test_no_interleaving_with_one_fault_breaks_a_promise(unit: Unit) -> None:
             clone_machine(machine).handle(event, now)  # nothing from outside is ever refused
 
 
+@pytest.mark.parametrize(
+    ("faults", "only"),
+    [(2, ("cut",)), (2, ("time",)), (2, ("row", "the caller"))],
+    ids=["cuts", "timers", "foreign writers and a cancellation"],
+)
+def test_nor_does_one_with_more_faults_of_a_kind(faults: int, only: tuple[str, ...]) -> None:
+    walk = explore(faults, UNIT, model=type("Narrowed", (Model,), {"only": only}))
+    assert walk.whole
+    assert walk.states > 10_000
+
+
 @pytest.mark.parametrize("planted", EXPLORED, ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     """A checker that cannot fail proves nothing."""

@@ -263,3 +263,15 @@ def _rebuilt() -> dict[str, Any]:
             checked(self, state, event, now)
 
     return target(_checked=again, _withdrawn=nothing)
+
+
+@planted(
+    "a lost mark leaves out what was read before the write",
+    "B6.8",
+    UNIT,
+    "rows of the unit disagree",
+    2,
+    ("time",),
+)
+def _torn() -> dict[str, Any]:
+    return target(_read_before_the_write=lambda self, row: False)
