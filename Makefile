@@ -72,7 +72,7 @@ sim-fresh: install ## simulate seeds that nobody has played, for half a minute (
 	@$(BIN)/python -m tests.simulation --fresh --seconds $(SECONDS) $(ARGS)
 drills: install ## planted bugs that the simulation must catch; a checker that cannot fail proves nothing
 	@$(BIN)/python -m tests.simulation.drills $(ARGS)
-explore: install ## every interleaving of one handoff with two faults, over hashed states
+explore: install ## every interleaving of a handoff, of one object and of a unit, with two faults, over hashed states
 	@$(BIN)/python -m tests.simulation.explore $(ARGS)
 
 .PHONY: coverage

@@ -84,7 +84,7 @@ class Link(Store):
 
     def die(self, who: str, keep: int, call_is_late: bool) -> None:
         """A node ends; of what it sent these first frames arrive. A write under way is carried out late or never."""
-        self.spend()
+        self.spend(dooms=True)
         other = peer_of(who)
         self.lost |= {frame[2] for frame in self.frames[other] if frame[0] in ("relay", "follow")}
         self.frames[other] = ()

@@ -4,8 +4,8 @@ One unit of one participant or two, one source, one target, one store, one link,
 state: never two open instances, nobody runs without owning or loses what it runs, nothing is restored past the
 boundary, no record has two ends, all rows of the unit say the same, and so does what the caller is told. Checked
 where nothing can happen any more: the machines of living nodes are done, the payload was released once, there was
-one outcome, every record has an end or was lost with a connection or a node, and a move that met no fault, or only
-a write to another row, has moved.
+one outcome, every record has an end or was lost with a connection or a node, a move that met no fault, or only a
+write to another row, has moved, and the object is there unless something happened that may cost it.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ class Model(Effects):
         self.begun = False
         self.cancelled = False
         self.harmed = False
+        self.doomed = False
 
     def clone(self) -> Model:
         other = object.__new__(type(self))
@@ -164,6 +165,7 @@ class Model(Effects):
             self.begun,
             self.cancelled if self.faults else None,
             self.harmed,
+            self.doomed,
             instant(self.target_ends_at, now),
         )
 
@@ -299,9 +301,10 @@ class Model(Effects):
         self.tell("S", ev.CancelRequested())
 
     def pass_time(self, who: str, cost: int) -> None:
-        self.spend(cost)
         deadline = self.machines[who].deadline
         assert deadline is not None
+        ahead = [m.deadline for each, m in self.machines.items() if each not in self.dead and m.deadline]
+        self.spend(cost, dooms=cost > 0 or deadline > min(ahead))
         self.now = max(self.now, deadline)
         self.tell(who, DeadlineReached())
 
@@ -384,7 +387,7 @@ class Model(Effects):
 
     def lose_source_worker(self) -> None:
         """The object is lost with it; the node says so in the rows (B6.6)."""
-        self.spend()
+        self.spend(dooms=True)
         del self.work["S"]
         for record in self.saved:
             self.end(record, "failed")
@@ -398,7 +401,7 @@ class Model(Effects):
         self.tell("S", ev.WorkerLost())
 
     def fail_restore_here(self) -> None:
-        self.spend()
+        self.spend(dooms=True)
         del self.work["S"]
         self.tell("S", self.lose_at_source())
 
@@ -419,7 +422,7 @@ class Model(Effects):
             self.tell("T", self.open_now())
 
     def rebuild_fails(self) -> None:
-        self.spend()
+        self.spend(dooms=True)
         self.rebuilding = False
         if self.opening is None:
             self.rebuilt_in_vain = True
@@ -441,6 +444,8 @@ class Model(Effects):
         if not self.harmed and not self.open["T"]:
             raise Violation("nothing was wrong, and the object did not move")
         alive = self.open["S"] or self.open["T"]
+        if not self.doomed and not alive:
+            raise Violation("nothing happened that may cost the object, and it is gone")
         for record in (*self.saved, *self.records):
             known = record in self.ends or record in self.lost or record in self.to_arrive
             if not known and (record not in self.saved or not self.dead):

@@ -69,12 +69,16 @@ class Store:
     """How many more may happen."""
     harmed: bool
     """One happened that may end the move; a write to another row may not (B6.5)."""
+    doomed: bool
+    """One happened that may cost the object: a node or the only worker that has it ended, somebody wrote its own row,
+    or a timer fired before or behind its time."""
     open: dict[str, bool]
 
-    def spend(self, cost: int = 1) -> None:
+    def spend(self, cost: int = 1, *, dooms: bool = False) -> None:
         """A fault happens."""
         self.faults -= cost
         self.harmed = self.harmed or cost > 0
+        self.doomed = self.doomed or dooms
 
     def call(self, who: str, kind: str, own: str = "", others: Any = ()) -> None:
         if who in self.calls:
@@ -160,6 +164,6 @@ class Store:
     def touch(self, index: int) -> None:
         """Somebody else writes this row anew and changes nothing that matters to the move."""
         harmed = self.harmed
-        self.spend()
+        self.spend(dooms=index == 0)
         self.harmed = harmed or index == 0
         self.apply("touch", [index])

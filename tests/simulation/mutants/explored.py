@@ -75,7 +75,7 @@ def _stale() -> dict[str, Any]:
     return target({(ts.OwnerWriting, ev.OwnerWriteConflicted): stale})
 
 
-@planted("an unknown outcome is taken for a failure", "R4.5.2", SINGLE, "drops what it owns")
+@planted("an unknown outcome is taken for a failure", "R4.5.2", SINGLE, "drops what it owns|may cost")
 def _give_up() -> dict[str, Any]:
     def give_up(self: Any, state: Any, event: Any, now: float) -> None:
         self._remove(state, "unknown", None, DirectDisposal.FAIL)
@@ -275,3 +275,19 @@ def _rebuilt() -> dict[str, Any]:
 )
 def _torn() -> dict[str, Any]:
     return target(_read_before_the_write=lambda self, row: False)
+
+
+@planted("a write that the store refuses ends the attempt", "R4.5.2", SINGLE, "may cost the object")
+def _no_retry() -> dict[str, Any]:
+    def give_up(self: Any, state: Any, event: Event, now: float) -> None:
+        self._remove(state, "the store is away", None, DirectDisposal.FAIL)
+
+    return target({(ts.OwnerWriting, ev.OwnerWriteFailed): give_up})
+
+
+@planted("a cut link behind relay-ready ends the attempt", "R4.4.5", SINGLE, "may cost the object")
+def _no_fallback() -> dict[str, Any]:
+    def give_up(self: Any, state: Any, event: ev.LinkLost, now: float) -> None:
+        self._remove(state, "the link broke", None, DirectDisposal.FAIL)
+
+    return target({(ts.RelayReady, ev.LinkLost): give_up})
