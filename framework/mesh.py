@@ -19,6 +19,7 @@ __all__ = [
     "Call",
     "CallResult",
     "Credit",
+    "FailureTold",
     "Goodbye",
     "HandoffTimes",
     "MarkerRefused",
@@ -142,6 +143,17 @@ class Withdrawn(_MeshControl):
     attempt: Number
 
 
+class FailureTold(_MeshControl):
+    """Why the target of a relocation ends this attempt with the command 53 that follows: the reason of B10.2 that the
+    move counts as, and a text. For whoever asked for the move: the 53 alone decides, and may come without this."""
+
+    relocation_high: Number
+    relocation_low: Number
+    attempt: Number
+    reason: str
+    detail: str
+
+
 class RouteNotice(_MeshControl):
     """The sender of this message owns the object: answer to a record that was sent to it on placement alone,
     before the object existed."""
@@ -192,6 +204,7 @@ MeshControl: TypeAlias = (
     | MarkerTaken
     | MarkerRefused
     | Withdrawn
+    | FailureTold
     | RouteNotice
     | Announce
     | HandoffTimes

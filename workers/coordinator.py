@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -15,7 +16,7 @@ from weakref import WeakSet
 from sojourn.errors import InvalidOperation, SojournError
 from sojourn.handoff.source import SourcePlan
 from sojourn.handoff.terms import HandoffIdentity, Outcome
-from sojourn.ids import ObjectKey, ObjectKind, describe_key
+from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.location import StoreUnavailable
 from sojourn.ownership import VersionedRow
 from sojourn.placement import PlacementQuery, choose_node
@@ -28,6 +29,7 @@ from sojourn.workers.handoffs import Handoffs
 from sojourn.workers.host_move import STOPPING, MoveResult
 from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
+from sojourn.workers.refusals import Refusals
 from sojourn.workers.session_wire import wires_of
 from sojourn.workers.source_driver import SourceDriver
 from sojourn.workers.unit_rows import UnitRows
@@ -120,14 +122,20 @@ class Coordinator(Handoffs):
     async def _move(
         self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
     ) -> MoveResult:
-        """Handoffs until one ends as more than postponed: each has an identity of its own (B8.12)."""
+        """Handoffs until one ends as more than postponed, or refused by a target that need not have been it: each has
+        an identity of its own (B8.12, B8.1)."""
+        refusals = Refusals(deadline - self.options.seal_time_min_s, self._node.loop)
         while True:
-            result = await self._attempt(held, to, version, deadline)
-            if result.outcome != str(Outcome.POSTPONED):
-                return result
+            result = await self._attempt(held, to, version, deadline, refusals)
+            self._begun.discard(self._moving[held.key])  # what follows prepares another attempt
+            if result.outcome == str(Outcome.POSTPONED):
+                if self._closing:
+                    return STOPPING
+            elif self._closing or to is not None or not await refusals.another():
+                return refusals.named(result)
 
     async def _attempt(
-        self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
+        self, held: LocalObject, to: bytes | None, version: int | None, deadline: float, refusals: Refusals
     ) -> MoveResult:
         node = self._node
         if to == node.run.rid:
@@ -137,7 +145,18 @@ class Coordinator(Handoffs):
                 "failed", "RelocationDisabled", f"{held.stable_type} is declared with policy='disabled'"
             )
         try:
-            target = self._choose(held, to, version)
+            target = self._choose(held, to, version, refusals.runs)
+        except SojournError as error:
+            refusals.nobody_left()
+            return MoveResult("failed", "TargetUnavailable", str(error))
+        result = await self._attempt_at(target, held, deadline)
+        if result.reason == "TargetUnavailable":
+            refusals.add(target.run, result.detail)
+        return result
+
+    async def _attempt_at(self, target: NodeDescriptor, held: LocalObject, deadline: float) -> MoveResult:
+        node = self._node
+        try:
             link = await self._prepare(held, target, deadline)
             driver = await self._make_driver(held, target, deadline)
         except StoreUnavailable as error:
@@ -164,7 +183,13 @@ class Coordinator(Handoffs):
         node.count(f"relocations_{result.outcome}")
         return await self.times.added(driver, result)
 
-    def _choose(self, held: LocalObject, to: bytes | None, version: int | None) -> NodeDescriptor:
+    def _choose(
+        self,
+        held: LocalObject,
+        to: bytes | None,
+        version: int | None,
+        refused: Collection[NodeRun] = (),
+    ) -> NodeDescriptor:
         node = self._node
         query = PlacementQuery(
             held.key,
@@ -174,7 +199,7 @@ class Coordinator(Handoffs):
             application_version=node.application_version if version is None else version,
             wave=node.config.wave,
             connected=node.connected_runs(),
-            excluded=(node.run,),
+            excluded=(node.run, *refused),
         )
         return choose_node(query, node.roster.nodes(), to=to).require(query)
 

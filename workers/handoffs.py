@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sojourn import mesh
+from sojourn.control import short_text
 from sojourn.errors import ProtocolError
 from sojourn.frames import parse_record_header
 from sojourn.handoff import events
 from sojourn.handoff.target import TargetPlan
-from sojourn.handoff.terms import FAILURE_REQUEST, HandoffIdentity, HandoffOptions
+from sojourn.handoff.terms import FAILURE_REQUEST, HandoffIdentity, HandoffOptions, TargetFailure
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind
 from sojourn.wire import (
     ActorIdentity,
@@ -35,6 +36,7 @@ from sojourn.wire import (
 )
 from sojourn.workers.handoff_times import HandoffTimes
 from sojourn.workers.handoff_wire import HandoffWire, identity_of, manifest_of, object_key_of
+from sojourn.workers.host_move import BLOCKED_REASONS
 from sojourn.workers.intake import Intake
 from sojourn.workers.joins import Joins
 from sojourn.workers.link import Link
@@ -162,7 +164,8 @@ class Handoffs:
         if isinstance(command, RelocationReady):
             source.handle(events.RelayReadyReceived(link.connection_id))
         else:
-            source.handle(events.RelocationFailedReceived(int(command.failure_code), link.connection_id))
+            code = int(command.failure_code)
+            source.handle(events.RelocationFailedReceived(code, link.connection_id, source.told))
 
     def _continued(self, link: Link, command: RelocationState | RelocationData | RelocationCutover) -> None:
         """What a source sends behind its Restore request counts only on a connection to that source (R3.4)."""
@@ -225,6 +228,18 @@ class Handoffs:
             return
         if driver.plan.identity.attempt == message.attempt:
             driver.handle(events.WithdrawnReceived())
+
+    def failure_told(self, link: Link, message: mesh.FailureTold) -> None:
+        """A target says why it ends an attempt: kept for the 53 that follows."""
+        source = self._asked.get(_octets_of((message.relocation_high, message.relocation_low)))
+        if (
+            source is None
+            or source.plan.target != link.peer
+            or source.plan.identity.attempt != message.attempt
+        ):
+            return
+        reason = message.reason if message.reason in BLOCKED_REASONS else "RelocationFailed"
+        source.told = TargetFailure(reason, short_text(message.detail))
 
     # news for drivers ---------------------------------------------------------------------------
 

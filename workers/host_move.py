@@ -13,6 +13,7 @@ from itertools import takewhile
 
 from sojourn.control import RegistryEntry
 from sojourn.errors import InvalidOperation, SojournError
+from sojourn.handoff.terms import TargetFailure
 from sojourn.ids import ObjectKey, ObjectKind, describe_key
 from sojourn.rows import HostState
 from sojourn.workers.host_result import HostRelocation, StayedUnit
@@ -39,6 +40,9 @@ _STOPS = ("TargetUnavailable", "StoreUnavailable", "ShutdownRequested", "Deadlin
 _SHELLS, _ACTORS, _SPOTS = range(3)
 """The batches, in their order: PerActor shells; Actors, members of PerActor Spots among them; SpotWide and Instance
 units (B10.3)."""
+
+_STATE_PHASES = ("capture", "restore", "StateIncompatible")
+"""Phases of errors that say that a state does not fit the code that is to have it."""
 
 LANDING_PAUSE_S = 0.01
 """How often an emptying node looks whether what was on its way here has arrived."""
@@ -242,10 +246,12 @@ class HostMove:
 
 def failure_reason(reason: object) -> str:
     """The B10.2 reason a failed move counts as."""
+    if isinstance(reason, TargetFailure):
+        return reason.reason
     if isinstance(reason, SojournError):
         if reason.phase == "RelocationDisabled":
             return "RelocationDisabled"
-        if reason.phase == "capture" or reason.kind in ("NotConfigured", "TypeMismatch"):
+        if reason.phase in _STATE_PHASES or reason.kind in ("NotConfigured", "TypeMismatch"):
             return "StateIncompatible"
         if reason.kind == "DeadlineExceeded":
             return "DeadlineExceeded"

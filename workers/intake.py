@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sojourn.errors import SojournError
 from sojourn.handoff import events
 from sojourn.handoff.rivals import holds_object, judge_rivals
-from sojourn.handoff.terms import FAILURE_REQUEST, RowFacts, stale_failure
+from sojourn.handoff.terms import FAILURE_REQUEST, RowFacts, TargetFailure, stale_failure
 from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.wire import RelocationPrepare
 from sojourn.workers.handoff_wire import manifest_of
@@ -38,8 +38,8 @@ class Intake:
         event = events.RestoreRequested(manifest_of(command), link.connection_id)
         refusal = self._refusal(command, deadline_ms)
         if refusal is not None:
-            node.log("restore_refused", "info", object_id=describe_key(key), reason=refusal)
-            driver.begin(link, events.RestoreRefused(FAILURE_REQUEST, link.connection_id), length)
+            node.log("restore_refused", "info", object_id=describe_key(key), reason=refusal.detail)
+            driver.begin(link, events.RestoreRefused(FAILURE_REQUEST, link.connection_id, refusal), length)
             return
         self._admit(driver, link, event, length)
 
@@ -52,27 +52,33 @@ class Intake:
             return
         current = node.router.objects.get(key)
         if current is not None and current.place is Place.ACTIVE:
-            driver.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id), length)
+            why = "the target has the object already"
+            driver.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id, why), length)
             return
         driver.begin(link, event, length)
 
-    def _refusal(self, command: RelocationPrepare, deadline_ms: int) -> str | None:
-        """Version and run are checked again at Restore (B8.1)."""
+    def _refusal(self, command: RelocationPrepare, deadline_ms: int) -> TargetFailure | None:
+        """Version and run are checked again at Restore (B8.1). Without a ready worker the object would be held for as
+        long as one takes to start."""
         node = self._node
+        name = f"node {node.run}"
         if NodeRun(command.target.node_rid, command.target.node_generation) != node.run:
-            return "the request is for another run"
+            return TargetFailure("TargetUnavailable", f"{name} is another run than the one that was asked")
         if not deadline_ms:
-            return "the request carries no deadline"
+            return TargetFailure("RelocationFailed", "the request carries no deadline")
+        text = None
         if not node.admission_open():
-            return "this node's lease is not confirmed"
-        if not node.takes_new_objects:
-            return f"this node is {node.state.value}"
-        if command.application_version != node.application_version:
-            return (
-                f"this node runs application version {node.application_version}, "
+            text = f"the lease of {name} is not confirmed"
+        elif not node.takes_new_objects:
+            text = f"{name} is {node.state.value}"
+        elif command.application_version != node.application_version:
+            text = (
+                f"{name} runs application version {node.application_version}, "
                 f"not {command.application_version}"
             )
-        return None
+        elif not node.object_counts:
+            text = f"no worker of {name} is ready"
+        return None if text is None else TargetFailure("TargetUnavailable", text)
 
     def _rival(self, key: ObjectKey, newcomer: TargetDriver) -> TargetDriver | None:
         """The attempt that has its temporary queue for this object registered here (B8.16)."""
@@ -98,7 +104,8 @@ class Intake:
             if key != older.plan.key:
                 own = row_facts(await self._node.directory.read(key))
         except SojournError:
-            newcomer.begin(link, events.RestoreRefused(FAILURE_REQUEST, link.connection_id), length)
+            why = "the store could not say which of two attempts is the newer one"
+            newcomer.begin(link, events.RestoreRefused(FAILURE_REQUEST, link.connection_id, why), length)
             return
         if self._rival(key, newcomer) is not older:
             # While the row was read the older one ended, opened, or was itself replaced: by a third identity, that is.
@@ -111,7 +118,8 @@ class Intake:
         if verdict.newcomer_lives:
             newcomer.begin(link, event, length)
         else:
-            newcomer.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id), length)
+            why = "another attempt for the same object is under way"
+            newcomer.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id, why), length)
 
     async def members_free(self, unit: TargetDriver, row: RowFacts) -> bool:
         """Whether a unit whose own row stands may stage its members: attempts that have one of them here and give way

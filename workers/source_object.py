@@ -31,7 +31,7 @@ from sojourn.errors import (
 from sojourn.frames import RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import Event, IllegalTransition, Log, Machine
-from sojourn.handoff.terms import HandoffIdentity, Manifest, Outcome
+from sojourn.handoff.terms import HandoffIdentity, Manifest, Outcome, TargetFailure
 from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.workers.captured_payload import CapturedPayload
 from sojourn.workers.debt import Debt
@@ -82,6 +82,8 @@ class SourceObject(HandoffDriver[MachineT]):
         self._taken = NamedWork(node, wire.identity, self._log)
         """What left with the payload or the batch, for the case that nobody else can end it."""
         self._sealed_ns = 0
+        self.told: TargetFailure | None = None
+        """What the target said beside its 53."""
 
     # machine ------------------------------------------------------------------------------------
 

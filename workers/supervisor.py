@@ -429,6 +429,8 @@ class Supervisor(Member):
             self.coordinator.opened_there(link, message)
         elif isinstance(message, mesh.Withdrawn):
             self.coordinator.withdrawn(link, message)
+        elif isinstance(message, mesh.FailureTold):
+            self.coordinator.failure_told(link, message)
         elif isinstance(message, mesh.SealRefused):
             self.sessions.refused(link.peer, link.connection_id, message)
         else:

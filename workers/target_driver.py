@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sojourn import mesh
 from sojourn.control import (
     DropObject,
     Opened,
     OpenObject,
+    short_text,
 )
 from sojourn.errors import ERROR_KINDS, ProtocolError, ShuttingDown, SojournError, error_from_fields
 from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_header
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import Event, Log
 from sojourn.handoff.target import TargetHandoff, TargetPlan
+from sojourn.handoff.target_states import TargetRemoved
 from sojourn.handoff.terms import DirectDisposal, HandoffOptions
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.rows import AuthorityRow, Membership
@@ -26,6 +29,7 @@ from sojourn.wire.checksum import checksum
 from sojourn.workers.debt import Debt
 from sojourn.workers.handoff_store import lose_unit, write_owner
 from sojourn.workers.handoff_wire import HandoffWire
+from sojourn.workers.host_move import failure_reason
 from sojourn.workers.lanes import STAGED
 from sojourn.workers.link import Link
 from sojourn.workers.named_work import NamedWork
@@ -201,8 +205,22 @@ class TargetDriver(TargetRestoring):
 
     def _send_failed(self, effect: effects.SendRelocationFailed) -> None:
         link = self._link_of(effect.connection)
-        if link is not None:
-            link.send_contract(self._wire.failed(effect.failure_code))
+        if link is None:
+            return
+        state = self.machine.state
+        if isinstance(state, TargetRemoved) and state.why is not None:
+            self._tell_failure(link, state.why)
+        link.send_contract(self._wire.failed(effect.failure_code))
+
+    def _tell_failure(self, link: Link, why: object) -> None:
+        """What the failure code does not say, for whoever asked for the move."""
+        text = str(why)
+        if isinstance(why, SojournError):
+            text = f"node {self._node.run} could not restore it: {text}"
+        identity = self.plan.identity
+        link.send_control(
+            mesh.FailureTold(*identity.relocation_id, identity.attempt, failure_reason(why), short_text(text))
+        )
 
     # staging ------------------------------------------------------------------------------------
 

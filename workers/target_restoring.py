@@ -17,7 +17,7 @@ from sojourn.handoff import effects, events
 from sojourn.handoff.machine import Event, Log
 from sojourn.handoff.target import TargetHandoff
 from sojourn.handoff.target_states import Committing, RelayReady
-from sojourn.handoff.terms import HandoffIdentity
+from sojourn.handoff.terms import HandoffIdentity, TargetFailure
 from sojourn.ids import ObjectKey
 from sojourn.workers.assembly import Assembly
 from sojourn.workers.bulk_out import BulkOut
@@ -123,7 +123,9 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         if self._out is None:
             self._start_restoring()
         if self._out is None:
-            self._ask(self._restore_later())
+            # The source holds the object meanwhile: another node may take it at once (R4.2.8).
+            why = TargetFailure("TargetUnavailable", f"no worker of node {self._node.run} is ready")
+            self.handle(events.RestoreFailed(why))
             return
         for each in self._unit:
             each.worker = self._worker
@@ -141,18 +143,6 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         except SojournError as error:
             return events.RestoreFailed(error)
         self._staged_in(self._worker, result)
-        return events.ObjectRestored()
-
-    async def _restore_later(self) -> Event:
-        """No worker is ready: the one that is being started takes the object."""
-        try:
-            worker, result = await self._restore_whole()
-        except SojournError as error:
-            return events.RestoreFailed(error)
-        if self._dropped:
-            self._node.pool.control(worker, DropObject(self.held.key, "", self.number))
-            return events.RestoreFailed(InternalFailure("the attempt ended meanwhile"))
-        self._staged_in(worker, result)
         return events.ObjectRestored()
 
     async def _restore_whole(self) -> tuple[int, Restored]:

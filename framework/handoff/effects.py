@@ -327,7 +327,8 @@ class SendRelayReady(Effect, frozen=True):
 
 
 class SendRelocationFailed(Effect, frozen=True):
-    """Send command 53 on the connection."""
+    """Send command 53 on the connection, and in front of it `TargetRemoved.why` in words, where the peer reads them:
+    an internal control message that nothing depends on."""
 
     connection: int
     failure_code: int

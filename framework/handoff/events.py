@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from sojourn.handoff.machine import Event
-from sojourn.handoff.terms import Manifest, RowFacts
+from sojourn.handoff.terms import Manifest, RowFacts, TargetFailure
 
 __all__ = [
     "AssemblyMismatched",
@@ -173,10 +173,11 @@ class RelayReadyReceived(Event, frozen=True):
 
 
 class RelocationFailedReceived(Event, frozen=True):
-    """Command 53 of this identity arrived."""
+    """Command 53 of this identity arrived. `told`: what the target said beside it, if it did."""
 
     failure_code: int
     connection: int
+    told: TargetFailure | None = None
 
 
 class LinkRestored(Event, frozen=True):
@@ -253,10 +254,12 @@ class RestoreRequested(Event, frozen=True):
 
 
 class RestoreRefused(Event, frozen=True):
-    """The node does not take this Restore request: not eligible (B8.1), or a rival identity lives (B8.16)."""
+    """The node does not take this Restore request: not eligible (B8.1), or a rival identity lives (B8.16). `why` is
+    for whoever asked for the move."""
 
     failure_code: int
     connection: int
+    why: Any = None
 
 
 class RivalPreferred(Event, frozen=True):

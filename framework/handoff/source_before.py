@@ -180,7 +180,7 @@ class SourceBefore(SourceSessions):
 
     @on(RelocationFailedReceived, TargetRestoring, to=(Restoring, FenceWriting))
     def _failed(self, state: TargetRestoring, event: RelocationFailedReceived, now: float) -> None:
-        reason = f"the target refused or failed (code {event.failure_code})"
+        reason = event.told or f"the target refused or failed (code {event.failure_code})"
         if state.restores_sent == 1:
             self._restore(state.hold, reason, captured=True)
         else:  # an earlier request may live on at the target (B8.6)

@@ -68,11 +68,11 @@ class TargetBase(Machine):
     def _new_relay(self) -> RelaySection:
         return RelaySection(self._checksum, self._frozen)
 
-    def _fail(self, state: Staged, failure_code: int, reason: str) -> None:
-        """End the attempt with a 53; only where no CAS was issued (R4.3.3)."""
+    def _fail(self, state: Staged, failure_code: int, reason: str, why: Any = None) -> None:
+        """End the attempt with a 53; only where no CAS was issued (R4.3.3). `why`: if more is known than `reason`."""
         if state.connection is not None:
             self._do(SendRelocationFailed(state.connection, failure_code))
-        self._remove(state, reason, failure_code, DirectDisposal.FOLLOW_TO_SOURCE)
+        self._remove(state, reason, failure_code, DirectDisposal.FOLLOW_TO_SOURCE, why=why)
 
     def _remove(
         self,
@@ -82,6 +82,7 @@ class TargetBase(Machine):
         disposal: DirectDisposal,
         *,
         work_is_sources: bool = False,
+        why: Any = None,
     ) -> None:
         """Drop everything of this attempt. Past the boundary the source does not run: nothing goes to it.
 
@@ -103,7 +104,7 @@ class TargetBase(Machine):
         follows = disposal is DirectDisposal.FOLLOW_TO_SOURCE
         if follows:  # who was told of this node while it staged the object still sends here
             self._do(InstallFollowRoute(self.plan.identity.source, 0, forget_at))
-        self.state = TargetRemoved(failure_code, relay, forget_at, follows)
+        self.state = TargetRemoved(failure_code, relay, forget_at, follows, why or reason)
         if in_doubt:
             self._doubt(state, self.state)
 

@@ -85,7 +85,8 @@ class TargetStaging(TargetDoubt):
         self._do(SendRelocationFailed(event.connection, event.failure_code))
         relay = self._new_relay()
         relay.fall_back()
-        self.state = TargetRemoved(event.failure_code, relay, self.plan.ends_at + self.options.ended_memory_s)
+        forget_at = self.plan.ends_at + self.options.ended_memory_s
+        self.state = TargetRemoved(event.failure_code, relay, forget_at, why=event.why)
 
     @on(RestoreRequested, Assembling, RestoringObject, to=(Same, TargetRemoved))
     def _requested_again(self, state: Staged, event: RestoreRequested, now: float) -> None:
@@ -201,7 +202,8 @@ class TargetStaging(TargetDoubt):
 
     @on(RestoreFailed, RestoringObject, ObjectStaged, to=(TargetRemoved,))
     def _restore_failed(self, state: Staged, event: RestoreFailed, now: float) -> None:
-        self._fail(state, FAILURE_REQUEST, f"the object could not be restored: {event.error}")
+        reason = f"the object could not be restored: {event.error}"
+        self._fail(state, FAILURE_REQUEST, reason, event.error)
 
     @on(DeadlineReached, RestoringObject, ObjectStaged, to=(Same, TargetRemoved))
     def _time_to_restore(self, state: Staged, event: DeadlineReached, now: float) -> None:

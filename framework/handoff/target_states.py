@@ -184,13 +184,14 @@ class TargetRemoved(State):
     """The attempt ended; the identity never starts again and is remembered with its failure (B8.6).
     `failure_code` None: a CAS was issued, so repeats get no answer. `relay` counts relay records that still
     come, so that each gets one terminal (B8.15). `follows`: what still comes here directly goes on to the
-    source, which runs."""
+    source, which runs. `why`: what the driver says beside a 53."""
 
     phase = Phase.TARGET_REMOVED
     failure_code: int | None
     relay: RelaySection
     forget_at: float
     follows: bool = False
+    why: Any = None
 
     @property
     def deadline(self) -> float | None:

@@ -28,6 +28,7 @@ __all__ = [
     "ParticipantFacts",
     "Phase",
     "RowFacts",
+    "TargetFailure",
     "same_unit",
     "stale_failure",
 ]
@@ -209,6 +210,19 @@ class HandoffOptions:
     """First pause before a store operation is tried again or a row read again."""
     retry_max_s: float = 0.5
     """Longest such pause; each is twice the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFailure:
+    """Why a target refused or gave up an attempt, as it says itself: for whoever asked for the move. Command 53 has
+    only a code; no machine decides anything by this."""
+
+    reason: str
+    """The B10.2 reason the failed move counts as."""
+    detail: str
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 def stale_failure(key: ObjectKey) -> int:

@@ -195,6 +195,21 @@ class Rooted(sj.InstanceSpot):
 
 
 @app.spot
+class Brittle(sj.InstanceSpot):
+    """Can be captured and not restored."""
+
+    @sj.request
+    async def ping(self) -> str:
+        return "pong"
+
+    def capture(self) -> bytes:
+        return b"ledger 7"
+
+    def restore(self, state: bytes) -> None:
+        raise ValueError(f"no such {state.decode()}")
+
+
+@app.spot
 class Stillborn(sj.InstanceSpot):
     """`on_initialize` fails."""
 

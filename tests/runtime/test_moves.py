@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.runtime.cluster import Cluster, cluster, gate
-from tests.runtime.fleet import Device, Forgetful, Player, Rooted, Sender, Sink, Ticker
+from tests.runtime.fleet import Brittle, Device, Forgetful, Player, Rooted, Sender, Sink, Ticker
 
 
 def assert_calm(it: Cluster) -> None:
@@ -162,6 +162,27 @@ async def test_state_that_cannot_be_captured_is_named_and_serves_on() -> None:
         await device.request(Device.drop_lock)
         assert (await device.relocate(other)).outcome == "moved"
         assert await device.request(Device.add, 1) == 3
+
+
+async def test_state_that_cannot_be_restored_is_named_and_serves_on() -> None:
+    """The exception of the target reaches whoever asked for the move (B10.2), and no other target is tried."""
+    async with cluster() as it:
+        spot = it.client.spot(Brittle, "b")
+        assert await spot.request(Brittle.ping) == "pong"
+        home = await it.where(spot)
+        other = (await it.others(spot))[0]
+        result = await spot.relocate(other)
+        assert (result.outcome, result.node) == ("failed", home)
+        assert "StateIncompatible" in result.reason
+        assert f"node {other}" in result.reason
+        assert "ValueError: no such ledger 7" in result.reason
+        assert await spot.request(Brittle.ping) == "pong"
+        host = await it.nodes[home].call("relocate_node", {"deadline_s": 20})
+        (stayed,) = host["stayed"]
+        assert (host["outcome"], stayed["reason"]) == ("Blocked", "StateIncompatible")
+        assert "ValueError: no such ledger 7" in stayed["detail"]
+        assert await spot.request(Brittle.ping) == "pong"
+        assert_calm(it)
 
 
 async def test_own_move_from_a_handler() -> None:

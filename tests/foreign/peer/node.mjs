@@ -475,7 +475,7 @@ export class Node {
       this.ownMarkerBack(fields[0]);
     } else if (name === "Withdrawn") {
       for (const target of this.targets.values()) target.named(fields) && target.withdrawn();
-    } else if (!["CallResult", "RouteNotice", "RequestsLost", "RequestsTaken", "HandoffTimes", "SealRefused"].includes(name)) {
+    } else if (!["CallResult", "RouteNotice", "RequestsLost", "RequestsTaken", "HandoffTimes", "SealRefused", "FailureTold"].includes(name)) {
       throw new Error(`a control message ${name}`);
     }
   }

@@ -115,6 +115,7 @@ def controls(identity: HandoffIdentity) -> list[mesh.MeshControl]:
     high, low = identity.relocation_id
     return [
         mesh.Withdrawn(high, low, identity.attempt),
+        mesh.FailureTold(high, low, identity.attempt, "TargetUnavailable", "it is Relocating"),
         mesh.HandoffTimes(high, low, 1, 2),
         mesh.SealRefused(high, low, b"s1", 1, ERROR),
         mesh.MarkerTaken(1, KEY, int(ObjectKind.ACTOR), 1, 4, 1),
