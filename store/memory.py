@@ -62,12 +62,25 @@ def shared_rows(name: str, namespace: str) -> MemoryRows:
     return rows
 
 
-class MemoryLocationStore:
-    """A Location Store in memory: every call is done at once, so no outcome is ever unknown."""
+class _MemoryStore:
+    """What both stores share: rows that others may have open too, and a clock."""
 
     def __init__(self, rows: MemoryRows | None = None, *, clock: StoreClock = boot_clock_ms) -> None:
         self._shared: MemoryRows | None = MemoryRows() if rows is None else rows
         self._clock = clock
+
+    async def close(self) -> None:
+        """Let go of the rows. Later calls raise `StoreUnavailable`."""
+        self._shared = None
+
+    def _open(self) -> MemoryRows:
+        if self._shared is None:
+            raise closed_error("memory://")
+        return self._shared
+
+
+class MemoryLocationStore(_MemoryStore):
+    """A Location Store in memory: every call is done at once, so no outcome is ever unknown."""
 
     async def read(self, key: str) -> ReadResult:
         """See `LocationStore.read`."""
@@ -119,22 +132,9 @@ class MemoryLocationStore:
         page = tuple([StoreRow(key, rows[key].value, rows[key].version) for key in keys[:limit]])
         return ScanPage(page, page[-1].key if len(keys) > limit else None, now_ms)
 
-    async def close(self) -> None:
-        """See `LocationStore.close`."""
-        self._shared = None
 
-    def _open(self) -> MemoryRows:
-        if self._shared is None:
-            raise closed_error("memory://")
-        return self._shared
-
-
-class MemoryRelocationStore:
+class MemoryRelocationStore(_MemoryStore):
     """A Relocation Store in memory."""
-
-    def __init__(self, rows: MemoryRows | None = None, *, clock: StoreClock = boot_clock_ms) -> None:
-        self._shared: MemoryRows | None = MemoryRows() if rows is None else rows
-        self._clock = clock
 
     async def put(self, reference: str, blob: bytes, ttl_ms: int = RETENTION_MS) -> bool:
         """See `RelocationStore.put`."""
@@ -163,15 +163,6 @@ class MemoryRelocationStore:
         """See `RelocationStore.delete`."""
         check_key(reference)
         self._open().blobs.pop(reference, None)
-
-    async def close(self) -> None:
-        """See `RelocationStore.close`."""
-        self._shared = None
-
-    def _open(self) -> MemoryRows:
-        if self._shared is None:
-            raise closed_error("memory://")
-        return self._shared
 
     def _live(self, reference: str) -> _Row | None:
         check_key(reference)

@@ -6,7 +6,6 @@ any node leaving.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -28,6 +27,7 @@ from sojourn.workers.member import Member
 from sojourn.workers.node_operations import RemoteNode
 from sojourn.workers.operations import MemberOperations
 from sojourn.workers.program import refuse_in_worker
+from sojourn.workers.waiters import Waiters
 
 __all__ = ["Client", "Location"]
 
@@ -51,7 +51,7 @@ class _ClientPort:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._octets = 0
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
 
     @property
     def congested(self) -> bool:
@@ -67,17 +67,12 @@ class _ClientPort:
         """Records left this process."""
         self._octets -= octets
         if self._waiters and not self.congested:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._waiters.wake()
 
     async def wait_uncongested(self) -> None:
         """Wait until `congested` is False."""
         while self.congested:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await self._waiters.wait()
 
     def submit_control(self, message: Control) -> None:
         """The only control message a client's outbox has: a request that ended here first."""

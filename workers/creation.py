@@ -28,6 +28,7 @@ from sojourn.workers.directory import CreatedRow, OwnedElsewhere
 from sojourn.workers.entry_spot import NodeEntrySpot, creation_failure
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.router import lost_error
+from sojourn.workers.waiters import Waiters
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -45,18 +46,15 @@ class Creation:
         self._node = node
         self._next_worker = 0
         self.entry_spot = NodeEntrySpot(node)
-        self._waiters: list[asyncio.Future[None]] = []
-        self._outcomes: dict[LocalObject, list[asyncio.Future[None]]] = {}
+        self._waiters = Waiters()
+        self._outcomes: dict[LocalObject, Waiters] = {}
         """Who waits for the end of what makes, or looks for, an object."""
 
     # workers ------------------------------------------------------------------------------------
 
     def worker_ready(self, worker: int) -> None:
         """A worker was welcomed. One in the place of the Entry Spot's makes it anew (B1.4)."""
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiters.wake()
         self.entry_spot.worker_ready(worker)
 
     async def wait_ready(self, ready: Callable[[], bool]) -> bool:
@@ -66,9 +64,7 @@ class Creation:
         try:
             async with asyncio.timeout(WORKER_WAIT_S):
                 while not ready():
-                    waiter: asyncio.Future[None] = self._node.loop.create_future()
-                    self._waiters.append(waiter)
-                    await waiter
+                    await self._waiters.wait()
         except TimeoutError:
             return False
         return True
@@ -332,14 +328,12 @@ class Creation:
                 return
             if held.place is not Place.CREATING or held.staging is not None:
                 raise AlreadyExists(f"{describe_key(key)} exists", object_id=describe_key(key))
-            outcome: asyncio.Future[None] = node.loop.create_future()
-            self._outcomes.setdefault(held, []).append(outcome)
-            await outcome
+            await self._outcomes.setdefault(held, Waiters()).wait()
 
     def _outcome_known(self, held: LocalObject) -> None:
-        for waiter in self._outcomes.pop(held, ()):
-            if not waiter.done():
-                waiter.set_result(None)
+        waiting = self._outcomes.pop(held, None)
+        if waiting is not None:
+            waiting.wake()
 
     async def _create_in_place(
         self,

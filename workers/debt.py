@@ -5,10 +5,10 @@ Owns the pairing of a record with its origin's credit. Who waits for what is els
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
 from sojourn.workers.payload_memory import Blocks
+from sojourn.workers.waiters import Waiters
 
 __all__ = ["STAGED_OCTETS_MAX", "Creditor", "Debt", "Retention"]
 
@@ -51,7 +51,7 @@ class Retention:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
         self.octets = 0
         self.blocks = Blocks()
         """Memory of payloads that are not kept any more, for those that come."""
@@ -69,14 +69,9 @@ class Retention:
         """They are not any more."""
         self.octets -= octets
         if self._waiters and not self.over:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._waiters.wake()
 
     async def room(self) -> None:
         """Wait until the node keeps no more than its limit."""
         while self.over:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await self._waiters.wait()

@@ -6,7 +6,6 @@ markers with what waits behind them. Who follows what is decided by the handoff 
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from sojourn import frames
@@ -26,6 +25,7 @@ from sojourn.wire.companion_commands import MessageFollowEnvelope
 from sojourn.workers.debt import Debt
 from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.routes import Route
+from sojourn.workers.waiters import Waiters
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -38,21 +38,16 @@ class Following:
 
     def __init__(self, node: Supervisor) -> None:
         self._node = node
-        self._marker_waiters: list[asyncio.Future[None]] = []
+        self._marker_waiters = Waiters()
 
     async def own_marker_back(self, held: LocalObject) -> None:
         """No seal while this node's own marker for the object is out (B9.4)."""
         while self._node.senders.marker_out(held.key):
-            waiter: asyncio.Future[None] = self._node.loop.create_future()
-            self._marker_waiters.append(waiter)
-            await waiter
+            await self._marker_waiters.wait()
 
     def marker_back(self) -> None:
         """A marker of this node ended: moves that wait for one look again."""
-        waiters, self._marker_waiters = self._marker_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._marker_waiters.wake()
 
     # follow -------------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ from typing import TypeAlias, cast
 
 from sojourn.errors import InvalidOperation, ProtocolError
 from sojourn.frames import LENGTH
+from sojourn.pieces import join_small
+from sojourn.workers.waiters import Waiters
 
 __all__ = [
     "BULK_AHEAD_OCTETS",
@@ -92,8 +94,8 @@ class FrameChannel(asyncio.BufferedProtocol):
         self._gives_way = False
         self._failure: BaseException | None = None
         self._ended = False
-        self._waiters: list[asyncio.Future[None]] = []
-        self._closed_waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
+        self._closed_waiters = Waiters()
 
     # sending
 
@@ -172,7 +174,7 @@ class FrameChannel(asyncio.BufferedProtocol):
     async def wait_uncongested(self) -> None:
         """Return when the channel is not congested, or has ended."""
         while self.congested and not self._ended:
-            await self._wait_for_room()
+            await self._waiters.wait()
 
     async def wait_bulk_room(self) -> None:
         """Return when there is `bulk_room`, or the channel has ended; the loop has had another turn by then.
@@ -183,7 +185,7 @@ class FrameChannel(asyncio.BufferedProtocol):
         await asyncio.sleep(0)
         self.flush()
         while self._writing_paused and not self._ended:
-            await self._wait_for_room()
+            await self._waiters.wait()
 
     async def wait_written(self) -> None:
         """Return when everything sent so far was taken by the kernel, or the channel has ended."""
@@ -194,15 +196,10 @@ class FrameChannel(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=0)
         try:
             while self._writing_paused and not self._ended:
-                await self._wait_for_room()
+                await self._waiters.wait()
         finally:
             if not self._ended:
                 self._limit_writing(transport)
-
-    async def _wait_for_room(self) -> None:
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(waiter)
-        await waiter
 
     def _bad_size(self, octets: int) -> InvalidOperation:
         return InvalidOperation(
@@ -230,7 +227,8 @@ class FrameChannel(asyncio.BufferedProtocol):
         if octets < VIEW_OCTETS:
             self._write(transport, b"".join(outgoing))
         else:
-            _write_large(transport, outgoing)
+            for piece in join_small(outgoing, VIEW_OCTETS):
+                transport.write(piece)
 
     def _write(self, transport: asyncio.Transport, octets: bytes) -> None:
         """Give octets to the kernel now: the transport would keep them until the end of this loop turn, and the
@@ -268,9 +266,7 @@ class FrameChannel(asyncio.BufferedProtocol):
     async def wait_closed(self) -> None:
         """Return when the connection has ended."""
         if not self._ended:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._closed_waiters.append(waiter)
-            await waiter
+            await self._closed_waiters.wait()
 
     def write_to(self, end: socket.socket) -> None:
         """The socket below the transport, not blocking: the transport closes it, and this never reads from it."""
@@ -325,29 +321,22 @@ class FrameChannel(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writing_paused = self._congested = False
-        self._release(self._waiters)
+        self._waiters.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
         self._writing_paused = self._congested = False
         self._outgoing = []
         self._outgoing_octets = 0
-        self._release(self._waiters)
+        self._waiters.wake()
         on_closed, self._on_closed = self._on_closed, None
         try:
             if on_closed is not None:
                 on_closed(self._failure or exc)
         finally:
-            self._release(self._closed_waiters)
+            self._closed_waiters.wake()
             self._view = memoryview(b"")
             self._buffer = bytearray()
-
-    @staticmethod
-    def _release(waiters: list[asyncio.Future[None]]) -> None:
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        waiters.clear()
 
     # cutting
 
@@ -457,18 +446,3 @@ async def _attach(ends: Sequence[tuple[socket.socket, asyncio.BaseProtocol]]) ->
 
 def _same(protocol: asyncio.BaseProtocol) -> asyncio.BaseProtocol:
     return protocol
-
-
-def _write_large(transport: asyncio.Transport, outgoing: list[bytes | memoryview]) -> None:
-    """Write parts in order: small neighbours joined, large parts on their own and uncopied."""
-    small: list[bytes | memoryview] = []
-    for part in outgoing:
-        if len(part) < VIEW_OCTETS:
-            small.append(part)
-            continue
-        if small:
-            transport.write(b"".join(small))
-            small = []
-        transport.write(part)
-    if small:
-        transport.write(b"".join(small))

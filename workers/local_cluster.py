@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from sojourn.errors import InvalidOperation, NotConfigured
 from sojourn.options import Options
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sojourn.workers.client import Client
 
 __all__ = ["LocalCluster"]
+
+T = TypeVar("T")
 
 NODES_MAX = 64
 WORKERS = 2
@@ -131,11 +133,7 @@ class LocalCluster:
         Raises:
             InvalidOperation: the cluster is not running.
         """
-        if self._client is None:
-            raise InvalidOperation(
-                "the cluster is not running: use `async with LocalCluster(...) as cluster`"
-            )
-        return self._client
+        return _running(self._client)
 
     @property
     def options(self) -> Options:
@@ -144,11 +142,7 @@ class LocalCluster:
         Raises:
             InvalidOperation: the cluster is not running.
         """
-        if self._options is None:
-            raise InvalidOperation(
-                "the cluster is not running: use `async with LocalCluster(...) as cluster`"
-            )
-        return self._options
+        return _running(self._options)
 
     async def __aenter__(self) -> Self:
         if self._options is not None:
@@ -205,6 +199,12 @@ class LocalCluster:
                 shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = ""
             self._options = None
+
+
+def _running(part: T | None) -> T:
+    if part is None:
+        raise InvalidOperation("the cluster is not running: use `async with LocalCluster(...) as cluster`")
+    return part
 
 
 def _store_of(options: Mapping[str, Any] | Options) -> str:

@@ -38,6 +38,7 @@ from sojourn.workers.ipc import Connection
 from sojourn.workers.logs import LogForwarder
 from sojourn.workers.process import ORPHANED
 from sojourn.workers.program import ProgramReference, enter_worker, load_program
+from sojourn.workers.waiters import Waiters
 from sojourn.workers.worker_start import STACK_SIGNAL
 
 __all__ = [
@@ -132,7 +133,7 @@ class SupervisorPort:
         self._grant_timer: asyncio.TimerHandle | None = None
         self._outbound_octets = 0
         self._full = False
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
 
     def permits(self, records: int) -> None:
         """How many records the supervisor may have here before their handlers start (B5.1)."""
@@ -159,18 +160,13 @@ class SupervisorPort:
         self._outbound_octets -= octets
         if self._full and self._outbound_octets <= OUTBOUND_OCTETS_LOW:
             self._full = False
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._waiters.wake()
 
     async def wait_uncongested(self) -> None:
         """Wait until `congested` is False."""
         while self.congested:
             if self._full:
-                waiter: asyncio.Future[None] = self._loop.create_future()
-                self._waiters.append(waiter)
-                await waiter
+                await self._waiters.wait()
             else:
                 await self._connection.wait_uncongested()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
+from sojourn.pieces import join_small
 from sojourn.wire.cursor import BY_REFERENCE_BYTES_MIN, Buffer, Reader, Writer
 from sojourn.wire.errors import WireError
 from sojourn.wire.primitives import Blob, Boolean, Codec, Enumeration, Number, Rid, Text
@@ -61,24 +62,7 @@ def write_quickly(codec: Codec[T], value: T, head: bytes = b"") -> list[Buffer] 
         twin[1](value, parts)
     except _UNUSUAL:
         return None
-    return _joined(parts)
-
-
-def _joined(parts: list[Buffer]) -> list[Buffer]:
-    """Small neighbours joined, large pieces as they are."""
-    pieces: list[Buffer] = []
-    small: list[Buffer] = []
-    for part in parts:
-        if len(part) < BY_REFERENCE_BYTES_MIN:
-            small.append(part)
-            continue
-        if small:
-            pieces.append(b"".join(small))
-            small = []
-        pieces.append(part)
-    if small:
-        pieces.append(b"".join(small))
-    return pieces
+    return join_small(parts, BY_REFERENCE_BYTES_MIN)
 
 
 def _twin_of(codec: Codec[Any]) -> tuple[_Read, _Write] | None:

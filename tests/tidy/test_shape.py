@@ -17,7 +17,7 @@ MODULE_NAMES_NOT_USED = {"base", "common", "core", "helper", "helpers", "misc", 
 CLASS_WORDS_NOT_USED = ("Manager", "Handler", "Service", "Helper")
 NAMES_NOT_USED = {"src", "dst", "mgr", "cfg", "req", "resp", "msg", "idx", "tmp", "cnt", "buf", "val"}
 FOREVER_S = 10
-UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|raise NotImplementedError")
+UNFINISHED = re.compile(r"\b(T[O]DO|F[I]XME|X[X]X|H[A]CK)\b|raise NotImplementedError")
 
 
 def relative(path: Path) -> str:

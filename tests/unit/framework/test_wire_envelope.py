@@ -102,6 +102,7 @@ def test_an_order_is_never_zero(order: int) -> None:
 
 def test_a_valid_envelope_passes_and_may_have_gaps() -> None:
     wire.validate_envelope(ENVELOPE, participants=3)
+    assert wire.decode_envelope(wire.encode_envelope(ENVELOPE)) == ENVELOPE
 
 
 @pytest.mark.parametrize(
@@ -169,3 +170,4 @@ def test_orders_of_different_participants_are_independent() -> None:
         pending_timer_ticks=(msgspec.structs.replace(TICK, participant_id=2, order=2),),
     )
     wire.validate_envelope(envelope, participants=3)
+    assert wire.decode_envelope(wire.encode_envelope(envelope)) == envelope

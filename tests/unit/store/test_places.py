@@ -51,8 +51,13 @@ def test_network_file_systems_are_refused_with_a_way_out() -> None:
     assert file_system_of(Path("/x"), "") is None
 
 
-def test_the_mounts_of_this_machine_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mounts_of_this_machine_are_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_network_file_system(tmp_path / "s.db")
+    told = tmp_path / "mountinfo"
+    told.write_text(f"36 35 0:1 / {tmp_path} rw - nfs4 server:/ rw\n")
+    monkeypatch.setattr("sojourn.store.mounts._MOUNTS", told)
+    with pytest.raises(NotConfigured, match="nfs4"):
+        refuse_network_file_system(tmp_path / "s.db")
     monkeypatch.setattr("sojourn.store.mounts._MOUNTS", tmp_path / "none")
     refuse_network_file_system(tmp_path / "s.db")
 
