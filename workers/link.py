@@ -311,8 +311,6 @@ class Link(asyncio.BufferedProtocol):
         return self._granted_records <= self._low_records or self._granted_octets <= self._low_octets
 
     def _credit(self, message: mesh.Credit) -> None:
-        if message.records < 0 or message.octets < 0:
-            raise ProtocolError("control frame: negative credit")
         self._credit_records += message.records
         self._credit_octets += message.octets
         waiting = self._waiting

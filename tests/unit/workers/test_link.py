@@ -340,7 +340,7 @@ async def test_credit_that_is_not_given_back_is_not_granted() -> None:
         (bytes((99,)), "kind 99"),
         (bytes((KIND_CONTROL,)) + b"\xc1", "control frame"),
         (control_frame(b"\x91\xa7Unknown"), "control frame"),
-        (control_frame(encode_mesh(Credit(-1, 0))), "negative credit"),
+        (control_frame(encode_mesh(Credit(-1, 0))), "Expected `int` >= 0"),
         (b"\x01\x00\x00\x00\x00\x00", "no part"),
         (b"\x01\x00\x00\x00\x00\x02\x00\x00\x00\x09xx", "truncated part"),
         (b"\x01\x00", "truncated"),
