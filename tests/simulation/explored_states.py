@@ -29,6 +29,8 @@ TIMES = frozenset(
         "submit_by",
     )
 )
+_FIXED = frozenset(("state", "story", "plan", "options", "_checksum", "_frozen", "_effects", "_picture"))
+"""What a machine has beside its state and does not change. The target's plan is in the model's key."""
 _PLAIN = frozenset((bool, int, float, str))
 _FIELDS: dict[type[Any], tuple[str, ...]] = {}
 
@@ -86,7 +88,8 @@ def picture(machine: Machine, now: float) -> Any:
     """A hashable picture of a machine's state, with instants relative to now."""
     known = machine.__dict__.get("_picture")
     if known is None or known[0] != now:
-        known = machine.__dict__["_picture"] = (now, _freeze(machine.state, now))
+        beside = tuple(value for name, value in machine.__dict__.items() if name not in _FIXED)
+        known = machine.__dict__["_picture"] = (now, (_freeze(machine.state, now), beside))
     return known[1]
 
 
