@@ -5,11 +5,14 @@ The one error that may come out is ProtocolError: it ends the link that the fram
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast, get_args, get_type_hints
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sojourn import mesh
 from sojourn.control import ErrorBody
 from sojourn.errors import ProtocolError
@@ -24,7 +27,7 @@ from sojourn.handoff.terms import HandoffIdentity
 from sojourn.ids import NodeRun, ObjectKind
 from sojourn.rows import Binding
 from sojourn.session.contact import SessionContact
-from sojourn.wire import encode_command
+from sojourn.wire import COMMANDS, encode_command
 from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.records import frozen_record
 from sojourn.workers.session_wire import SessionWire, sealed_answer
@@ -42,6 +45,7 @@ from tests.machines.samples import (
     target_in,
 )
 from tests.machines.session_samples import contact_in
+from tests.unit.framework.wire_values import command_values
 from tests.unit.workers.outside_rig import FENCE, Rig, message
 
 IDENTITIES = {
@@ -304,3 +308,24 @@ async def test_a_table_that_refuses_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
         rig.source(machine)
         rig.node.on_contract(link, (wire_of(IDENTITY).frames.ready,), 5000)
         assert len(rig.bugs) == 1
+
+
+@pytest.mark.parametrize("kind", COMMANDS.values(), ids=lambda kind: kind.__name__)
+@settings(max_examples=40)
+@given(st.data())
+def test_any_command_of_any_values_ends_a_link_at_most(kind: Any, data: st.DataObject) -> None:
+    parts = [tuple(map(bytes, encode_command(data.draw(command_values(kind))))) for _ in range(3)]
+
+    async def play() -> None:
+        async with rig_of(B) as rig:
+            rig.target(target_in(RelayReady).machine)
+            for peer in (A, C):
+                link = rig.link(peer)
+                for each in parts:
+                    with suppress(ProtocolError):
+                        rig.node.on_contract(link, each, 5000)
+            await rig.settle()
+            assert rig.bugs == []
+            assert rig.failures == []
+
+    asyncio.run(play())
