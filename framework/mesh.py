@@ -106,8 +106,9 @@ class RequestsLost(_MeshControl):
 
 
 class RequestsTaken(_MeshControl):
-    """The sender of this message opened an object that moved to it together with requests of the receiver:
-    `(reply_route, operation_high, operation_low)` of each. Their ends come from there (B7.1)."""
+    """The sender of this message opened an object that moved to it together with requests of the receiver, or that
+    they were followed to: `(reply_route, operation_high, operation_low)` of each. Their ends come from there, and are
+    kept until the receiver has them (B7.1)."""
 
     key: bytes
     requests: list[tuple[Number, Number, Number]]

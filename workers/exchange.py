@@ -278,6 +278,9 @@ class Exchange:
     def reply_moved(self, request: RunningRequest, header: ReplyHeader, body: bytes) -> None:
         """Send the reply to a request that came with a move; a member without objects has none."""
 
+    def request_followed(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+        """A record that was followed here; a member without objects has none."""
+
     def deliver_reply(self, reply_route: int, body: bytes) -> None:
         """Give a reply to this node's own requester; a member without requesters has none."""
 

@@ -262,7 +262,7 @@ class Member(Exchange):
                 elsewhere[key] = found.run if found is not None and moved else None
             there = elsewhere[key]
             if there is not None:
-                self.senders.followed(route, there)
+                self.senders.followed(route, there, kept=True)  # it may be among what moved there
             if there is not None or request.moved or self.senders.outstanding.get(route) is not request:
                 continue
             self.count("in_doubt")

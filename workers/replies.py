@@ -185,6 +185,15 @@ class MovedReplies:
         else:
             self._keep(run, header, body, moved.context(request))
 
+    def followed(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+        """A request was followed to an object that had moved here. A former owner has told its requester where it went,
+        and not whether the end is kept there: that depends on this node."""
+        run = record_origin(body, header.record_at)
+        link = self._node.links.get(run)
+        if header.flags & FLAG_REQUEST and run != self._node.run and link is not None and not link.closing:
+            operation = header.reply_route, header.operation_high, header.operation_low
+            link.send_control(mesh.RequestsTaken(held.key, [operation]))
+
     def bring(self, body: bytes, context: MaintenanceRelocationContext) -> None:
         """A reply that a node which ended had stored: it becomes this node's to repeat. Its blob stays until the
         requester has it: whoever deletes it earlier loses it with the connection."""

@@ -66,6 +66,10 @@ class RouterHost(Protocol):
         """Send another node the reply to a request that came with a move, until it has it (B7.1)."""
         ...
 
+    def request_followed(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+        """A record that was followed to an object which had moved here: the end of a request is kept (B7.1)."""
+        ...
+
     def deliver_reply(self, reply_route: int, body: bytes) -> None:
         """Give a reply to this node's own requester."""
         ...
@@ -192,6 +196,8 @@ class Router:
         if held.guarded and self._senders.holds_back(held, from_run):
             self._senders.hold(body, header, debt)
             return
+        if held.moved is not None and header.flags & FLAG_FOLLOW and held.place is Place.ACTIVE:
+            self._host.request_followed(held, body, header)
         self.into(held, body, header, debt, from_run)
 
     def into(

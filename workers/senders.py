@@ -419,11 +419,13 @@ class SenderPaths:
         if entry is not None:
             self._marker_failed(entry, number)
 
-    def followed(self, reply_route: int, run: NodeRun) -> None:
-        """A request of this node was sent on to `run`: its end comes from there now (B7.1)."""
+    def followed(self, reply_route: int, run: NodeRun, *, kept: bool = False) -> None:
+        """A request of this node was sent on to `run`: its end comes from there now (B7.1). Whether `run` keeps that end
+        until this node has it, `run` itself says (`RequestsTaken`); `kept`: it is to be taken for granted."""
         request = self.outstanding.get(reply_route)
         if request is not None:
-            self.outstanding[reply_route] = request._replace(run=run, moved=True)
+            moved = kept or (request.moved and request.run == run)
+            self.outstanding[reply_route] = request._replace(run=run, moved=moved)
 
     def forget_requests(self, slot: int) -> None:
         """The worker in this slot ended: nobody waits for its requests any more."""

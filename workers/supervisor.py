@@ -328,6 +328,10 @@ class Supervisor(Member):
         """Keep and repeat the reply to a request that came with a move (B7.1)."""
         self.replies.ended(self.router.objects.get(request.key), request, header, body)
 
+    def request_followed(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+        """Tell the requester's node that the end comes from here, and is kept until it has it (B7.1)."""
+        self.replies.followed(held, body, header)
+
     def deliver_reply(self, reply_route: int, body: bytes) -> None:
         """Give a reply to the worker that asked, or to the supervisor itself."""
         slot = (reply_route >> 48) - 1

@@ -249,7 +249,14 @@ class TargetDriver(TargetRestoring):
         node = self._node
         previous = node.router.objects.get(held.key)
         if previous is not None:
-            self._previous[held.key] = previous
+            before = previous.staging
+            found = before._previous.get(held.key) if isinstance(before, TargetDriver) else previous
+            if found is not None:  # behind an attempt whose place this one takes: what that one had found
+                self._previous[held.key] = found
+            if previous.place is Place.ACTIVE:
+                # The row names the source: what runs here is left from a lease that was over, and of an owner since
+                # replaced (B6.4).
+                node.drop(previous, "")
         node.router.objects[held.key] = held
         held.place = Place.TARGET
         held.staging = self
@@ -497,7 +504,11 @@ class TargetDriver(TargetRestoring):
                 self._put_back(each.key)
 
     def _put_back(self, key: ObjectKey) -> None:
-        """What this node followed before the staging it follows again, if its time is not over."""
+        """What this node followed before the staging it follows again, if its time is not over.
+
+        What was being made here is not put back: its records came into the staging and ended with it, and its creation
+        finds that it is not wanted any more. Nor is what ran here: it has been dropped.
+        """
         node, previous = self._node, self._previous.get(key)
         if previous is None:
             return

@@ -256,6 +256,9 @@ class FakeNode:
     def reply_moved(self, request: RunningRequest, header: ReplyHeader, body: bytes) -> None:
         self.moved_replies.append((request, body))
 
+    def request_followed(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:
+        self.told.append(("taken", record_origin(body, header.record_at)))
+
     def deliver_reply(self, reply_route: int, body: bytes) -> None:
         own = self._own.pop(reply_route, None)
         if own is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 from sojourn.errors import InternalFailure, InvalidOperation, SojournError, TypeMismatch, Unavailable
@@ -32,6 +33,7 @@ from sojourn.workers.records import (
     unbind_frame,
     unbind_payload,
 )
+from sojourn.workers.replies import MovedHere
 from sojourn.workers.routes import Route
 from sojourn.workers.senders import Outstanding
 
@@ -68,6 +70,21 @@ class Taken:
         self.records.append((body, from_run))
         if debt is not None:
             debt.settle()
+
+
+async def test_the_end_of_a_request_followed_to_an_object_that_moved_here_is_said_to_be_kept(
+    node: FakeNode,
+) -> None:
+    held, credits = hold(node), Credits()
+    body = set_hops(node.record(KEY, 1, origin=THERE, generation=5), 1, FLAG_FOLLOW)
+    node.router.from_link(THERE, body, credits)
+    assert node.told == [], "an object that was made here keeps no ends"
+    held.moved = MovedHere(cast(Any, None), 1, 0)
+    node.router.from_link(THERE, body, credits)
+    assert node.told == [("taken", THERE)]
+    node.router.from_link(THERE, node.record(KEY, 2, origin=THERE, generation=5), credits)
+    assert node.told == [("taken", THERE)], "one that came straight is a request like any other"
+    assert node.records == [1, 1, 2]
 
 
 async def test_a_record_for_an_object_here_goes_to_its_worker_as_it_came(node: FakeNode) -> None:

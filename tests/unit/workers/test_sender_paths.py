@@ -379,6 +379,22 @@ async def test_a_request_that_was_followed_depends_on_the_other_link(node: Sende
     assert node.senders.run_lost(OTHER) == [1]
 
 
+async def test_a_followed_request_is_kept_only_where_the_target_says_so(node: Sender) -> None:
+    """Command 50 names the node it went to. Taken for more, it would wait for its own timeout when the connection to a
+    node breaks that keeps nothing of it (B3.4, B7.1)."""
+    await node.on_path()
+    outstanding = node.senders.outstanding
+    node.senders.followed(1, OTHER)
+    assert (outstanding[1].run, outstanding[1].moved) == (OTHER, False)
+    outstanding[1] = outstanding[1]._replace(moved=True)  # its `RequestsTaken` came
+    node.senders.followed(1, OTHER)  # the 50, later
+    assert outstanding[1].moved
+    node.senders.followed(1, THERE)  # it went on, and that node has not said so yet
+    assert (outstanding[1].run, outstanding[1].moved) == (THERE, False)
+    node.senders.followed(1, OTHER, kept=True)
+    assert outstanding[1].moved
+
+
 async def test_requests_of_a_worker_that_ended_are_nobody_s(node: Sender) -> None:
     for slot in (0, 1):
         node.senders.outstanding[(slot + 1) << 48 | 5] = Outstanding(KEY, THERE, 1, slot)
