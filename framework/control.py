@@ -380,6 +380,11 @@ class Restored(_Control):
     requests: list[SavedRequest] = []
     sends: int = 0
 
+    @property
+    def messages(self) -> int:
+        """How many messages there are in all."""
+        return len(self.requests) + self.sends
+
 
 class Figures(_Control):
     """A worker's counters by name, since it started (B3.5)."""
@@ -428,9 +433,10 @@ class LogLine(_Control):
 
 
 class Pong(_Control):
-    """Answer to `Ping`."""
+    """Answer to `Ping`, with the worker's counters by name: of one that dies these are the last (B3.5)."""
 
     number: int
+    figures: dict[str, int] = {}
 
 
 class Stopped(_Control):

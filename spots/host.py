@@ -65,22 +65,23 @@ class Counters:
     """What happened to the messages of a host (B3.5).
 
     Attributes:
-        accepted: messages taken into a mailbox.
-        handled: handlers started.
-        failed: handlers that raised.
+        taken: records that came from the supervisor, whatever they were.
+        accepted: messages for an object: taken into its mailbox, or ended at once. Each ends as one of the next three.
+        handled: handlers that ended well.
+        failed: messages that ended by an exception: of their handler, or before it could begin.
         dead: messages that ended without a handler.
         duplicates: messages dropped as repeats.
         ticks: timer callbacks started.
     """
 
-    __slots__ = ("accepted", "dead", "duplicates", "failed", "handled", "ticks")
+    __slots__ = ("accepted", "dead", "duplicates", "failed", "handled", "taken", "ticks")
 
     def values(self) -> dict[str, int]:
         """Every counter by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     def __init__(self) -> None:
-        self.accepted = self.handled = self.failed = self.dead = self.duplicates = self.ticks = 0
+        self.taken = self.accepted = self.handled = self.failed = self.dead = self.duplicates = self.ticks = 0
 
 
 class ObjectHost:
@@ -136,6 +137,7 @@ class ObjectHost:
             ProtocolError: the routing header is malformed.
         """
         header = frames.parse_record_header(body)
+        self.counters.taken += 1
         cell = self.cells.get(header.key)
         if header.flags & frames.FLAG_LOOP:
             self.port.grant(1, len(body))
@@ -159,6 +161,7 @@ class ObjectHost:
 
     def _refuse(self, header: frames.RecordHeader, body: bytes, error: SojournError) -> None:
         self.port.grant(1, len(body))
+        self.counters.accepted += 1
         self.dead_letter(header.key, "a record", error.kind)
         answer_error(self.port, header, body, error)
 
@@ -173,6 +176,10 @@ class ObjectHost:
     def receive_bulk(self, handoff: int, last: bool, chunk: memoryview) -> None:
         """Take a part of an envelope that is on its way in; the bytes are copied."""
         self.moving.bulk(handoff, last, chunk)
+
+    def figures(self) -> dict[str, int]:
+        """What has become of the messages here so far (B3.5)."""
+        return self.counters.values()
 
     def receive_control(self, message: Control) -> bool:
         """Carry out a control message; False if it does not concern objects."""

@@ -100,7 +100,6 @@ class LocalCall(Job):
             self._not_handled(cell.type.no_handler(self.handler.name))
             return None
         function = own.function
-        host.counters.handled += 1
         if self.kwargs:
             return function(cell.instance, *self.args, **self.kwargs)
         return function(cell.instance, *self.args)
@@ -108,9 +107,12 @@ class LocalCall(Job):
     def succeed(self, value: Any) -> None:
         """Hand the result to the caller, copied where it could change."""
         self.caller = None
+        host = self.cell.host
         if not self.deadline:
+            host.counters.handled += 1
             return
-        value = self.cell.host.outbox.codec.isolate_result(self.handler, value)
+        value = host.outbox.codec.isolate_result(self.handler, value)
+        host.counters.handled += 1
         self.settled = True
         reply = self.reply
         if reply is None:
@@ -225,7 +227,6 @@ class RecordCall(Job):
             return None
         handler = self.handler = known or cell.type.handler(self.packet)
         args, kwargs = host.outbox.codec.decode_arguments(handler, content_type, memoryview(body)[at:])
-        host.counters.handled += 1
         self.started = True
         if kwargs:
             return handler.function(cell.instance, *args, **kwargs)
@@ -265,6 +266,7 @@ class RecordCall(Job):
         header, handler = self.header, self.handler
         route = header.reply_route
         if not route:
+            self.cell.host.counters.handled += 1
             self.told_first()
             return
         assert handler is not None
@@ -278,6 +280,7 @@ class RecordCall(Job):
                 f"the result of {self.name} has {octets} bytes, more than one reply holds with "
                 f"max_frame_bytes = {host.outbox.settings.max_frame_bytes}"
             )
+        host.counters.handled += 1
         # What `answers.answer` gives, in one piece.
         host.port.submit(
             b"".join(
@@ -299,6 +302,7 @@ class RecordCall(Job):
         """
         cell = self.cell
         if isinstance(error, Rejected) and self.handler is cell.type.handlers.get(ADMISSION_PACKET):
+            cell.host.counters.handled += 1  # it was asked for its opinion
             self.answer_error(error)
             return
         if isinstance(error, SojournError) and (error is self.stopped or not self.started):

@@ -212,7 +212,7 @@ class Making:
             if isinstance(job, RecordCall):
                 job.give_back()
             elif isinstance(job, LocalCall) and reason != "RelocationOut":
-                self._refuse(job, error)
+                job.refuse(type(error)(**error.fields()))  # the node counts what was captured (B3.5)
         for job in cell.take_all():
             self._refuse(job, error)
 

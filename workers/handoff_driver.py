@@ -199,6 +199,7 @@ class HandoffDriver(Generic[MachineT]):
             if result.error is not None:
                 raise error_from_fields(result.error.kind, result.error.fields)
             if node.lanes.get(worker) is lane and worker in node.object_counts:
+                node.ledger.arrived(worker, result.messages)
                 return worker, result
         raise InternalFailure(f"{RESTORES_MAX} workers ended while they restored it")
 

@@ -6,7 +6,7 @@ very run (R3.4); so do broken links, dead workers and ended runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sojourn import mesh
@@ -43,6 +43,7 @@ from sojourn.workers.link import Link
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import is_follow
 from sojourn.workers.source_driver import SourceDriver
+from sojourn.workers.source_object import SourceObject
 from sojourn.workers.stream import Piece
 from sojourn.workers.target_driver import TargetDriver
 
@@ -257,6 +258,17 @@ class Handoffs:
         if isinstance(staging, TargetDriver):
             staging.worker_lost()
         return False
+
+    @staticmethod
+    def messages_kept(moving: Iterable[LocalObject]) -> dict[ObjectKey, int]:
+        """How many messages the worker of each moving unit holds whose payload is kept whole here, by the key of the
+        object that leads it."""
+        stagings = {id(held.staging): held.staging for held in moving}.values()
+        return {
+            staging.held.key: staging.messages
+            for staging in stagings
+            if isinstance(staging, SourceObject | TargetDriver)
+        }
 
     def authority_lost(self, held: LocalObject) -> None:
         """The row of a moving object shows that this run, whose lease had expired, lost it (B6.4)."""

@@ -65,7 +65,7 @@ class WorkerLane:
     sends requests without a route fence.
     """
 
-    __slots__ = ("_retention", "_run", "_send", "credit", "running", "waiting", "waiting_octets")
+    __slots__ = ("_retention", "_run", "_send", "credit", "given", "running", "waiting", "waiting_octets")
 
     def __init__(
         self,
@@ -78,6 +78,8 @@ class WorkerLane:
         self._retention = Retention(WAITING_OCTETS_MAX) if retention is None else retention
         self._run = run
         self.credit = credit
+        self.given = 0
+        """Records that were handed to the worker in all."""
         self.waiting: deque[_Waiting] = deque()
         self.waiting_octets = 0
         self.running: dict[tuple[bytes, int, int], RunningRequest] = {}
@@ -100,6 +102,7 @@ class WorkerLane:
             self.deliver(body, parse_record_header(body), Debt(creditor, len(body)))
             return
         self.credit -= 1
+        self.given += 1
         flags = body[1]
         if flags & FLAG_REQUEST:
             route, high, low = _REQUEST.unpack_from(body, _REQUEST_AT)
@@ -135,6 +138,7 @@ class WorkerLane:
 
     def _hand_over(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         self.credit -= 1
+        self.given += 1
         if header.flags & FLAG_REQUEST:
             rid, generation = record_origin(body, header.record_at)
             self.running[rid, generation, header.reply_route] = RunningRequest.of(header)

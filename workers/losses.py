@@ -45,6 +45,7 @@ class Losses:
         node.creditors[worker].end()
         node.creditors[worker] = WorkerCreditor(node, worker)
         lost = [held for held in node.router.objects.values() if held.worker == worker]
+        given = lane.given
         waiting, running = lane.close()
         gone = [held for held in lost if held.place is Place.ACTIVE]
         for held in gone:
@@ -62,7 +63,9 @@ class Losses:
         )
         node.count("objects_lost", len(gone))
         moving = [held for held in lost if held.place in (Place.SOURCE, Place.TARGET)]
+        kept = node.coordinator.messages_kept(moving)
         ended = [held for held in moving if node.coordinator.worker_lost(held)]
+        node.ledger.lost(worker, given, sum(kept.values()) - sum(kept.get(held.key, 0) for held in ended))
         lost_objects = {held.key: held for held in lost}
         captured = {held.key for held in moving} - {held.key for held in ended}
         for run, route, request in running:
@@ -95,6 +98,7 @@ class Losses:
                 continue  # it runs when the object is made again (B7.1)
             request, error = RunningRequest.of(header), _lost_before(header.key, reason)
             if header.reply_route and request.moved:
+                self._node.count("failed_requests")
                 origin = record_origin(body, header.record_at)
                 self._end_request(lost.get(header.key), origin, header.reply_route, request, error)
             else:

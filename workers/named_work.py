@@ -16,6 +16,7 @@ from sojourn.handoff.machine import Log
 from sojourn.ids import NodeRun
 from sojourn.wire import MaintenanceRelocationContext, RelocationIdentity
 from sojourn.workers.bounded import in_turn
+from sojourn.workers.ledger import Ended
 from sojourn.workers.records import error_reply, record_origin
 from sojourn.workers.reply_frames import reply_of_blob, reply_reference
 
@@ -42,20 +43,23 @@ class NamedWork:
         sends: how many messages want no reply.
     """
 
-    __slots__ = ("_identity", "_log", "_node", "_octets", "requests", "sends")
+    __slots__ = ("_identity", "_log", "_node", "_octets", "_queued", "requests", "sends")
 
     def __init__(self, node: Supervisor, identity: RelocationIdentity, log: Callable[[Log], None]) -> None:
         self._node = node
         self._identity = identity
         self._log = log
         self._octets = 0
+        self._queued = 0, 0
+        """Requests and sends that had been in a mailbox: they left it for good (B3.5)."""
         self.requests: list[NamedRequest] = []
         self.sends = 0
 
     def take(self, requests: Iterable[NamedRequest], sends: int) -> None:
-        """These are the names, instead of what was named before."""
+        """These are the names, instead of what was named before: the messages of a queue."""
         self.forget()
         self.requests, self.sends = list(requests), sends
+        self._queued = len(self.requests), sends
 
     def retain(self) -> None:
         """They are kept for longer than the move takes: they count as retained until they end (B5.3)."""
@@ -74,6 +78,8 @@ class NamedWork:
 
     def fail(self, error: SojournError, *, requests: bool = True, sends: bool = True) -> None:
         """Nobody runs them any more: each request ends with `error`, each send is a dead letter (B3.5)."""
+        queued, queued_sends = self._queued
+        self._node.ledger.returned(Ended(queued if requests else 0, queued_sends if sends else 0))
         if requests:
             self._node.count("failed_requests", len(self.requests))
             end_requests(self._node, self.requests, error)
@@ -85,6 +91,7 @@ class NamedWork:
     def doubt(self, error: SojournError) -> None:
         """Somebody may have run them: a request ends with the reply that was stored for it, if there is one (B7.1),
         else with `error`."""
+        self._node.ledger.returned(Ended(in_doubt=sum(self._queued)))
         self._node.count("in_doubt", len(self.requests) + self.sends)
         if self.requests:
             self._node.start(self._end_in_doubt(self.requests, error))
@@ -92,7 +99,7 @@ class NamedWork:
 
     def forget(self) -> None:
         """They end elsewhere, or have ended."""
-        self.requests, self.sends = [], 0
+        self.requests, self.sends, self._queued = [], 0, (0, 0)
         self._node.retention.free(self._octets)
         self._octets = 0
 

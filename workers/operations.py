@@ -247,19 +247,18 @@ class Operations(MemberOperations):
         }
 
     async def _messages(self) -> dict[str, int]:
-        """The counters of all workers added up; what a dead worker had counted is gone with it (B3.5)."""
+        """What became of the messages that came to this node's objects, over the lives of all workers (B3.5)."""
         node = self._node
-        answers = [node.pool.call(worker, AskFigures) for worker in node.pool.running()]
-        total: dict[str, int] = {}
-        for answer in answers:
+        answers = [(worker, node.pool.call(worker, AskFigures)) for worker in node.pool.running()]
+        for worker, answer in answers:
             try:
                 async with asyncio.timeout(FIGURES_WAIT_S):
                     figures = await answer
             except (SojournError, TimeoutError):
                 continue
-            for name, value in figures.values.items():
-                total[name] = total.get(name, 0) + value
-        return total
+            if worker in node.pool.running():
+                node.ledger.told(worker, figures.values)
+        return node.ledger.total(node.counters)
 
     async def worker_pids(self, arguments: dict[str, Any]) -> list[int]:
         """Process ids of this node's workers."""

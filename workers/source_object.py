@@ -81,6 +81,8 @@ class SourceObject(HandoffDriver[MachineT]):
         self._chunk_limit = 0
         self._taken = NamedWork(node, wire.identity, self._log)
         """What left with the payload or the batch, for the case that nobody else can end it."""
+        self.messages = 0
+        """Messages that were captured."""
         self._sealed_ns = 0
         self.told: TargetFailure | None = None
         """What the target said beside its 53."""
@@ -187,6 +189,7 @@ class SourceObject(HandoffDriver[MachineT]):
                     return events.TurnOutlasted()
                 return events.CaptureRefused(error_from_fields(result.error.kind, result.error.fields))
             assert isinstance(result, Captured)
+            self.messages = len(result.requests) + result.sends
             if result.length:
                 await self.payload.whole()
         except SojournError:
@@ -263,6 +266,7 @@ class SourceObject(HandoffDriver[MachineT]):
             )
             if self._authority_gone:
                 node.pool.control(worker, DropObject(held.key, "", self.number))
+                node.ledger.left(worker, result.messages)
                 raise self._authority_error()
         except SojournError as error:
             self._not_restored(records, error)
@@ -317,6 +321,7 @@ class SourceObject(HandoffDriver[MachineT]):
         if not self._worker_gone:
             node.pool.control(self._worker, DropObject(held.key, effect.reason, self.number))
             node.count_object(self._worker, -len(self._unit))
+            node.ledger.left(self._worker, self.messages)
         for each in self._unit:
             each.worker = -1
 

@@ -23,6 +23,7 @@ from sojourn.control import (
     ForgetRequest,
     Grant,
     ObjectGone,
+    Pong,
     RegistryEntry,
     Welcome,
     WorkerReady,
@@ -41,6 +42,7 @@ from sojourn.workers.debt import Debt, Retention
 from sojourn.workers.host_move import HostMove
 from sojourn.workers.lanes import RunningRequest, WorkerLane
 from sojourn.workers.lease_keeper import boot_ns
+from sojourn.workers.ledger import Ledger
 from sojourn.workers.link import Link
 from sojourn.workers.losses import Losses
 from sojourn.workers.member import Member
@@ -77,6 +79,7 @@ class Supervisor(Member):
         self.losses = Losses(self)
         self.sessions = Sessions(self)
         self.bindings = Bindings(self)
+        self.ledger = Ledger()
         self.coordinator = Coordinator(self)
         self.replies = MovedReplies(self)
         self.cold = ColdRecords(self)
@@ -261,6 +264,8 @@ class Supervisor(Member):
     def _on_worker_control(self, worker: int, message: Control) -> None:
         if isinstance(message, Grant):
             self.lanes[worker].grant(message.records)
+        elif isinstance(message, Pong):
+            self.ledger.told(worker, message.figures)
         elif isinstance(message, ForgetRequest):
             self.senders.outstanding.pop(message.reply_route, None)
         elif isinstance(message, CallNode):

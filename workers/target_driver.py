@@ -387,7 +387,8 @@ class TargetDriver(TargetRestoring):
             node.senders.left_here(each.key)
         error = lost_error(self.held.key)
         self._assembly.clear()
-        self._end_requests(self._requests, error)
+        self._work.take(self._requests, self._sends)
+        self._work.fail(error)
         for body in (*effect.relay, *effect.queue):
             node.fail_record(body, parse_record_header(body), error)
         self._fail_waiting(error)
@@ -438,6 +439,8 @@ class TargetDriver(TargetRestoring):
             self._work.retain()
         if self._counted:
             self._counted = False
+            if not effect.end_work and not self._worker_gone:
+                node.ledger.left(self._worker, self.messages)
             node.count_object(self._worker, -len(self._unit))
         self._assembly.clear()
         self._settle()

@@ -72,6 +72,11 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
     def _lost_with_worker(self, effect: effects.OpenDispatch) -> None:
         """The owner is written, and the object cannot be restored any more."""
 
+    @property
+    def messages(self) -> int:
+        """Messages in the restored queue."""
+        return len(self._requests) + self._sends
+
     def _store_chunk(self, effect: effects.StoreChunk) -> None:
         chunk = self._assembly.store(effect.offset, effect.data)
         if self._out is not None:
@@ -142,6 +147,9 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
                 raise InternalFailure("the worker that restored the object ended")
         except SojournError as error:
             return events.RestoreFailed(error)
+        if self._dropped:  # its answer crossed the end of the attempt; the worker has let it go again
+            return events.RestoreFailed(InternalFailure("the attempt ended meanwhile"))
+        self._node.ledger.arrived(self._worker, result.messages)
         self._staged_in(self._worker, result)
         return events.ObjectRestored()
 
@@ -191,6 +199,7 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
             return
         if self._dropped:
             node.pool.control(worker, DropObject(self.held.key, "", self.number))
+            node.ledger.left(worker, result.messages)
             return
         self._staged_in(worker, result)
         opening, self._opening = self._opening, None

@@ -70,6 +70,7 @@ class Host(Protocol):
     def receive_reply(self, body: bytes) -> None: ...
     def receive_control(self, message: Control) -> object: ...
     def receive_bulk(self, handoff: int, last: bool, chunk: memoryview) -> None: ...
+    def figures(self) -> dict[str, int]: ...
 
     @property
     def stopped(self) -> asyncio.Event:
@@ -317,7 +318,9 @@ class _Worker:
 
     def _control(self, message: Control) -> None:
         if type(message) is Ping:
-            self._port.submit_control(Pong(message.number))
+            self._port.submit_control(
+                Pong(message.number, {} if self._host is None else self._host.figures())
+            )
         elif type(message) is CallNodeResult:
             self._port.answered(message)
         elif type(message) is Grant:

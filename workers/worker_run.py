@@ -243,7 +243,6 @@ class WorkerRun:
                     return
             case Pong():
                 self._pong(message)
-                return
             case LogLine():
                 write_log_line(message, self.index)
                 return

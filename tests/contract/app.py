@@ -106,6 +106,10 @@ class Ledger(sj.InstanceSpot, Written):
         return self.ticks
 
     @sj.request
+    async def fail(self, text: str) -> None:
+        raise ValueError(text)
+
+    @sj.request
     async def go(self, node: str) -> str:
         """Ask for the own move."""
         self.relocate(to=node)

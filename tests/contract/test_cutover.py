@@ -8,9 +8,9 @@ import pytest
 from sojourn.rows import MarkOutcome
 from sojourn.wire import decode_envelope
 
-from tests.contract.hands import HandTarget, ledger_at, move_to, source, take
-from tests.contract.peer import Peer
-from tests.contract.stand import Stand
+from tests.contract.hands import HandSource, HandTarget, ledger_at, move_to, source, take
+from tests.contract.peer import Peer, joined
+from tests.contract.stand import Event, Stand
 from tests.runtime.cluster import gate
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -109,21 +109,25 @@ async def test_ct_33_what_is_not_promised_shows_in_the_log(stand: Stand, peer: P
     taken = await take(peer, stand.a, key)
     move = await source(peer, stand.b, taken)
     await move.ready()
-    peer.submit(stand.b, key, "note", "direct, newer", request=False)
-    assert (await stand.event("cutover_timeout", move.name)).level == "WARNING"
-    await move.committed()
-    # Dispatch is open when the newer one has run: the relay comes late.
-    assert await peer.ask(stand.b, key, "history") == ["direct, newer"]
-    move.relay(peer.saved(key, "note", "relayed, older"))
-    move.cutover()
-    assert (await stand.event("late_cutover", move.name)).level == "WARNING"
-    assert await peer.ask(stand.b, key, "history") == ["direct, newer", "relayed, older"]
+    older = peer.saved(key, "note", "relayed, older")
+    async with joined(stand, "another") as another:
+        another.generations.update(peer.generations)
+        another.submit(stand.b, key, "note", "direct, newer", request=False)
+        assert warning(await stand.event("cutover_timeout", move.name), move)
+        await move.committed()
+        # Dispatch is open when the newer one has run: the relay comes late, and is run all the same.
+        assert await another.ask(stand.b, key, "history") == ["direct, newer"]
+        move.relay(older)
+        move.cutover()
+        assert warning(await stand.event("late_cutover", move.name), move)
+        assert await peer.ask(stand.b, key, "history") == ["direct, newer", "relayed, older"]
 
     crash = await ledger_at(peer, stand.b, "crash")
     answer = await peer.answer(peer.submit(stand.b, crash, "break_off", "charged"))
     assert (answer.error, answer.applied) == ("Unavailable", "unknown")
     lost = await stand.fact(lambda: stand.log.events("worker_lost"), stand.b)
     assert lost[0].level == "ERROR"
+    assert crash[1:].decode() in lost[0].fields["objects"]
     lost_again = await peer.answer(peer.submit(stand.b, crash, "add", "charged"))
     assert lost_again.error == "DataLost"
     again = answer
@@ -133,3 +137,9 @@ async def test_ct_33_what_is_not_promised_shows_in_the_log(stand: Stand, peer: P
             again = await peer.answer(peer.submit(stand.b, crash, "add", "charged", create="Ledger"))
     assert again.value == 1
     assert stand.ran(crash[1:].decode()) == ["charged", "charged"]
+
+
+def warning(event: Event, move: HandSource) -> bool:
+    """Whether an event warns of that very attempt."""
+    high, low = move.relocation
+    return (event.level, event.fields["relocation_id"]) == ("WARNING", f"{high:016x}{low:016x}")

@@ -38,6 +38,9 @@ class FakeHost:
         word, _, rest = body[1:].decode().partition(" ")
         getattr(self, f"do_{word}")(rest)
 
+    def figures(self) -> dict[str, int]:
+        return {}
+
     def receive_reply(self, body: bytes) -> None:
         self.port.submit(body)
 

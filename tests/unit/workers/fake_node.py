@@ -27,6 +27,7 @@ from sojourn.workers.creation import Creation
 from sojourn.workers.debt import Debt
 from sojourn.workers.directory import Directory
 from sojourn.workers.lanes import RunningRequest, WorkerLane
+from sojourn.workers.ledger import Ledger
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.pool import WorkerPool
 from sojourn.workers.records import record_origin
@@ -182,6 +183,7 @@ class FakeNode:
         self.tasks: set[asyncio.Task[None]] = set()
         self.blobs = MemoryRelocationStore(self.rows)
         self.counters: dict[str, int] = {}
+        self.ledger = Ledger()
         self.cold = ColdRecords(cast(Any, self))
         self.creation = Creation(cast(Any, self))
         self._own: dict[int, asyncio.Future[bytes]] = {}

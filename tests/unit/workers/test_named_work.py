@@ -74,6 +74,8 @@ async def test_what_nobody_runs_ends_once_and_is_counted(bench: Bench) -> None:
     assert bench.ends() == {1: "DataLost", 2: "DataLost"}
     assert bench.node.counters == {"failed_requests": 2, "dead_letters": 3}
     assert [each.fields["messages"] for each in bench.logs] == [3]
+    total = bench.node.ledger.total(bench.node.counters)
+    assert [total[name] for name in ("accepted", "arrived", "failed", "dead", "waiting")] == [0, 5, 2, 3, 0]
     bench.work.fail(LOST)
     assert len(bench.node.replies) == 2
     assert bench.node.counters["dead_letters"] == 3
@@ -120,6 +122,9 @@ async def test_relayed_messages_are_named_by_their_records(bench: Bench) -> None
         bench.work.add(bench.node.record(KEY, number, flags=flags))
     assert [each.operation_low for each in bench.work.requests] == [1, 4]
     assert bench.work.sends == 1
+    bench.work.fail(LOST)  # they had been in no mailbox: their ends make them accepted (B3.5)
+    total = bench.node.ledger.total(bench.node.counters)
+    assert [total[name] for name in ("accepted", "arrived", "failed", "dead", "waiting")] == [3, 0, 2, 1, 0]
 
 
 async def test_many_waits_are_done_a_few_at_a_time() -> None:
