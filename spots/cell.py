@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sojourn.control import DropObject, Seal
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from sojourn.spots.groups import Group
     from sojourn.spots.host import ObjectHost
     from sojourn.spots.objects import Resident
-    from sojourn.spots.references import NodeName
     from sojourn.spots.timers import ActiveTimer
     from sojourn.spots.turns import Job
 
@@ -58,7 +57,7 @@ class Cell:
         timers: named timers, None when there are none.
         seal: the seal that waits for the turn's end or was carried out.
         source: cached source block of its messages.
-        move_to: where the object asked to move after this turn.
+        move_to: where the object asked to move after this turn, see `destination`.
         closing: the end that waits for the running turn.
         arrived: True for an object that came by a move: what was relayed goes before new messages.
         boundary: numbers of calls that wait for the end of the running turn, None for none.
@@ -114,7 +113,7 @@ class Cell:
         self.timers: dict[str, ActiveTimer] | None = None
         self.seal: Seal | None = None
         self.source: bytes | None = None
-        self.move_to: NodeName | None = None
+        self.move_to: dict[str, Any] | None = None
         self.closing: DropObject | None = None
         self.captured: list[Job] | None = None
         self.boundary: list[int] | None = None

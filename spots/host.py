@@ -43,7 +43,7 @@ from sojourn.spots.origin import Origin
 from sojourn.spots.outbox import Outbox
 from sojourn.spots.outside import Outside
 from sojourn.spots.ports import Clock, LoopClock, Port, within
-from sojourn.spots.references import NodeName, node_name
+from sojourn.spots.references import NodeName, destination
 from sojourn.spots.scheduler import Scheduler
 from sojourn.spots.settings import SpotSettings
 from sojourn.spots.timers import Timers
@@ -220,8 +220,8 @@ class ObjectHost:
             self.moving.boundary_reached(cell)
         if cell.phase is Phase.OPEN:
             if cell.move_to is not None:
-                to, cell.move_to = cell.move_to, None
-                self.start_task(self._own_move(cell, to))
+                where, cell.move_to = cell.move_to, None
+                self.start_task(self._own_move(cell, where))
             if cell.queue is not None:
                 self.scheduler.ready(cell)
         elif cell.phase is Phase.SEALING:
@@ -231,7 +231,7 @@ class ObjectHost:
             elif cell.seal is not None:
                 self.moving.capture(cell)
 
-    def ask_own_move(self, cell: Cell, to: NodeName) -> None:
+    def ask_own_move(self, cell: Cell, to: NodeName | None, worker: int | None) -> None:
         """Note that an object wants to move after its turn (B8.8).
 
         Raises:
@@ -240,18 +240,16 @@ class ObjectHost:
         turn = current_turn.get()
         name = describe_key(cell.key)
         if turn is None or turn.ended or turn.cell is not cell:
-            raise InvalidOperation(f"{name} asks for its own move outside its turn: use ref.relocate(to=...)")
+            raise InvalidOperation(f"{name} asks for its own move outside its turn: use ref.relocate(...)")
         if cell.type.policy == "disabled":
             raise InvalidOperation(
                 f"{name}: objects of type {cell.type.stable_type} never move", phase="RelocationDisabled"
             )
-        node_name(to)
-        cell.move_to = to
+        cell.move_to = destination(to, worker)
 
-    async def _own_move(self, cell: Cell, to: NodeName) -> None:
-        arguments = {"key": cell.key, "to": node_name(to)}
+    async def _own_move(self, cell: Cell, where: dict[str, Any]) -> None:
         try:
-            await self.port.call_node("relocate", arguments)
+            await self.port.call_node("relocate", {"key": cell.key, **where})
         except SojournError as error:
             self.log_warning("own_move_failed", object=describe_key(cell.key), error=str(error))
 

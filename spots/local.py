@@ -123,7 +123,7 @@ class LocalSender:
                 raise _turn_over(turn)
             if operation == "relocate" and arguments["key"] == turn.cell.key:
                 raise InvalidOperation(
-                    "an object cannot wait for its own move in its own turn: use self.relocate(to=...), "
+                    "an object cannot wait for its own move in its own turn: use self.relocate(...), "
                     "which moves it after the turn",
                     object_id=describe_key(turn.cell.key),
                 )

@@ -61,17 +61,21 @@ class Resident:
         """
         return _cell_of(self).host.references.spot(spot_class, spot_id)
 
-    def relocate(self, to: NodeName) -> None:
+    def relocate(self, to: NodeName | None = None, *, worker: int | None = None) -> None:
         """Ask for this object's own move; it starts after the running turn (B8.8).
 
         The caller of this turn still gets exactly one reply. A move that fails leaves the object here and is
         logged; policy `disabled` refuses at once.
 
+        Args:
+            to: the node; None = this one, and `worker` says where.
+            worker: number of the worker process, from 0 (B8.7); None = the node chooses.
+
         Raises:
-            InvalidOperation: outside a turn of this object, or its type never moves.
+            InvalidOperation: outside a turn of this object, its type never moves, or neither is given.
         """
         cell = _cell_of(self)
-        cell.host.ask_own_move(cell, to)
+        cell.host.ask_own_move(cell, to, worker)
 
     def start_timer(
         self,

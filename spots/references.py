@@ -150,16 +150,21 @@ class Reference(Generic[T]):
             raise InvalidOperation(f"with_timeout takes seconds above 0, not {timeout_s!r}")
         return type(self)(self._sender, self.type, self.key, float(timeout_s))
 
-    async def relocate(self, to: NodeName) -> Relocation:
-        """Move the object to a node and wait for the end of the move (B8.9, B8.10).
+    async def relocate(self, to: NodeName | None = None, *, worker: int | None = None) -> Relocation:
+        """Move the object and wait for the end of the move (B8.9, B8.10).
 
         Once this returned `moved` the next request is handled there. A move to where it already is succeeds.
 
+        Args:
+            to: the node; None = it stays on its node, and `worker` says where there.
+            worker: number of the worker process, from 0 (B8.7); None = the node chooses.
+
         Raises:
+            InvalidOperation: neither is given, or the node has no such worker.
             NotConfigured: no node has this RID; names those that run. One that has ended makes the move fail.
             NotFound: the object does not exist.
         """
-        answer = await self._sender.call_node("relocate", {"key": self.key, "to": node_name(to)})
+        answer = await self._sender.call_node("relocate", {"key": self.key, **destination(to, worker)})
         return msgspec.convert(answer, Relocation)
 
     if not TYPE_CHECKING:  # a checker that saw it would let every misspelt name pass
@@ -261,6 +266,24 @@ def node_name(node: NodeName) -> str:
     if not isinstance(rid, str) or not rid:
         raise InvalidOperation(f"`to` is a node or a node's name, not {node!r}")
     return rid
+
+
+def destination(to: NodeName | None, worker: int | None) -> dict[str, Any]:
+    """Where an object is to move, as the control plane takes it: `to`, `worker` or both.
+
+    Raises:
+        InvalidOperation: neither, or not a node, or not the number of a worker.
+    """
+    if to is None and worker is None:
+        raise InvalidOperation("say where to: relocate(to=node), relocate(worker=number), or both")
+    where: dict[str, Any] = {}
+    if to is not None:
+        where["to"] = node_name(to)
+    if worker is not None:
+        if isinstance(worker, bool) or not isinstance(worker, int) or worker < 0:
+            raise InvalidOperation(f"`worker` is the number of a worker process, from 0, not {worker!r}")
+        where["worker"] = worker
+    return where
 
 
 def _wrong_declaration(handler: Any, word: str, record: ObjectType) -> InvalidOperation:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from sojourn.errors import InvalidOperation, SojournError
+from sojourn.errors import InvalidOperation, SojournError, Unavailable
+from sojourn.handoff.local import LocalPlan
 from sojourn.handoff.source import SourcePlan
-from sojourn.handoff.terms import HandoffIdentity, Outcome
+from sojourn.handoff.terms import HandoffIdentity, Outcome, ParticipantFacts
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.location import StoreUnavailable
 from sojourn.ownership import VersionedRow
 from sojourn.placement import PlacementQuery, choose_node
-from sojourn.rows import NodeDescriptor
+from sojourn.rows import AuthorityRow, NodeDescriptor
 from sojourn.wire import TargetFence
 from sojourn.workers.budget import Budget
 from sojourn.workers.following import Following
@@ -28,6 +30,7 @@ from sojourn.workers.handoff_wire import HandoffWire
 from sojourn.workers.handoffs import Handoffs
 from sojourn.workers.host_move import STOPPING, MoveResult
 from sojourn.workers.link import Link
+from sojourn.workers.local_driver import LocalDriver
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.refusals import Refusals
 from sojourn.workers.session_wire import wires_of
@@ -39,12 +42,50 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_HERE", "Coordinator"]
 
+DriverT = TypeVar("DriverT")
+
 NOT_HERE = "not here"
 """Phase of the error that says that this node does not hold the object (any more)."""
 
 
 class _UnitChanged(InvalidOperation):
     """The members of a Spot are not those its row lists, or not where it is."""
+
+
+class _Goal(NamedTuple):
+    """Where a unit is to go: to a named node, to the best one of a version, or to a worker of this node."""
+
+    to: bytes | None
+    version: int | None = None
+    worker: int | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the caller says where to, so that no other target will do."""
+        return self.to is not None or self.worker is not None
+
+    def reached_by(self, result: MoveResult) -> bool:
+        """Whether a move that ended so was the one this caller wants (B10.4)."""
+        if self.worker is not None or result.worker >= 0:
+            return result.worker == self.worker  # one of the two stays on this node
+        return self.to is None or result.target.encode("utf-8", "surrogateescape") == self.to
+
+
+class _Unit(NamedTuple):
+    """What a move begins with: a unit, and its rows as they stand (R3.4, R4.5.1)."""
+
+    held: LocalObject
+    members: tuple[LocalObject, ...]
+    rows: UnitRows
+    row: AuthorityRow
+    identity: HandoffIdentity
+    others: tuple[ParticipantFacts, ...]
+
+    def wire(self, target: TargetFence) -> HandoffWire:
+        held, row = self.held, self.row
+        generations = row.object_generation, row.owner_generation
+        kind = ObjectKind(held.kind)
+        return HandoffWire.of_source(self.identity, target, held.key, kind, held.stable_type, *generations)
 
 
 class Coordinator(Handoffs):
@@ -62,26 +103,32 @@ class Coordinator(Handoffs):
 
     # starting a move ----------------------------------------------------------------------------
 
-    async def move(self, key: ObjectKey, to: bytes | None, deadline_s: float) -> MoveResult:
-        """Move one object of this node, to a named node or to the best one.
+    async def move(
+        self, key: ObjectKey, to: bytes | None, deadline_s: float, worker: int | None = None
+    ) -> MoveResult:
+        """Move one object of this node, to a named node, to the best one, or to a worker of this node (B8.7).
 
-        A move of the object that is under way is shared when it goes to the same node (B10.4); a cancelled
-        caller ends only its own wait.
+        A move of the object that is under way is shared when it goes to the same place (B10.4); a cancelled
+        caller ends only its own wait. `worker` counts only where `to` is this node or None: at another node it
+        is asked for when the object is there.
 
         Raises:
             InvalidOperation: the object is not here, or is moving elsewhere.
         """
+        node = self._node
+        if to not in (None, node.run.rid):
+            worker = None
         held = self._node.router.objects.get(key)
         if held is None or held.place not in (Place.ACTIVE, Place.SOURCE):
             raise _not_here(key)
         if held.lead is not None:
             held = held.lead  # it moves with the Spot whose turn it shares
-        return await self._share(held, to, None, self._node.loop.time() + deadline_s)
+        return await self._share(held, _Goal(to, worker=worker), node.loop.time() + deadline_s)
 
     async def move_unit(self, held: LocalObject, version: int, deadline: float) -> MoveResult:
         """Move one unit of a host move (B10.3); one that has left meanwhile has moved."""
         try:
-            return await self._share(held, None, version, deadline)
+            return await self._share(held, _Goal(None, version), deadline)
         except SojournError as error:
             if error.phase == NOT_HERE and not self._is_here(held):
                 return MoveResult("moved")
@@ -90,9 +137,7 @@ class Coordinator(Handoffs):
     def _is_here(self, held: LocalObject) -> bool:
         return self._node.router.objects.get(held.key) is held and held.place is not Place.FOLLOW
 
-    async def _share(
-        self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
-    ) -> MoveResult:
+    async def _share(self, held: LocalObject, goal: _Goal, deadline: float) -> MoveResult:
         """Share the move under way if it goes where this caller wants; else start one when that is over."""
         while True:
             if self._closing:
@@ -103,9 +148,9 @@ class Coordinator(Handoffs):
             if under_way is None or under_way.done():
                 break  # a task that is done is not awaited: that yields nothing, and this would loop for ever
             result = await self._result_of(under_way)
-            if to is None or result.target.encode("utf-8", "surrogateescape") == to:
+            if goal.reached_by(result):
                 return result
-        task = self._node.loop.create_task(self._move(held, to, version, deadline))
+        task = self._node.loop.create_task(self._move(held, goal, deadline))
         self._moving[held.key] = task
         task.add_done_callback(lambda _: self._moving.get(held.key) is task and self._moving.pop(held.key))
         return await self._result_of(task)
@@ -119,33 +164,35 @@ class Coordinator(Handoffs):
                 return STOPPING
             raise
 
-    async def _move(
-        self, held: LocalObject, to: bytes | None, version: int | None, deadline: float
-    ) -> MoveResult:
+    async def _move(self, held: LocalObject, goal: _Goal, deadline: float) -> MoveResult:
         """Handoffs until one ends as more than postponed, or refused by a target that need not have been it: each has
         an identity of its own (B8.12, B8.1)."""
         refusals = Refusals(deadline - self.options.seal_time_min_s, self._node.loop)
         while True:
-            result = await self._attempt(held, to, version, deadline, refusals)
+            result = await self._attempt(held, goal, deadline, refusals)
             self._begun.discard(self._moving[held.key])  # what follows prepares another attempt
             if result.outcome == str(Outcome.POSTPONED):
                 if self._closing:
                     return STOPPING
-            elif self._closing or to is not None or not await refusals.another():
-                return refusals.named(result)
+            elif self._closing or goal.is_named or not await refusals.another():
+                result = refusals.named(result)
+                return result if goal.worker is None else replace(result, worker=goal.worker)
 
     async def _attempt(
-        self, held: LocalObject, to: bytes | None, version: int | None, deadline: float, refusals: Refusals
+        self, held: LocalObject, goal: _Goal, deadline: float, refusals: Refusals
     ) -> MoveResult:
         node = self._node
-        if to == node.run.rid:
-            return MoveResult("moved", target=to.decode("utf-8", "backslashreplace"))
+        here = held.place is Place.ACTIVE and held.worker == goal.worker
+        if here or (goal.worker is None and goal.to == node.run.rid):
+            return MoveResult("moved", target=node.run.rid.decode("utf-8", "backslashreplace"))
         if held.policy == "disabled":
             return MoveResult(
                 "failed", "RelocationDisabled", f"{held.stable_type} is declared with policy='disabled'"
             )
+        if goal.worker is not None:
+            return await self._attempt_at(goal.worker, held, deadline)
         try:
-            target = self._choose(held, to, version, refusals.runs)
+            target = self._choose(held, goal.to, goal.version, refusals.runs)
         except SojournError as error:
             refusals.nobody_left()
             return MoveResult("failed", "TargetUnavailable", str(error))
@@ -154,11 +201,19 @@ class Coordinator(Handoffs):
             refusals.add(target.run, result.detail)
         return result
 
-    async def _attempt_at(self, target: NodeDescriptor, held: LocalObject, deadline: float) -> MoveResult:
-        node = self._node
+    async def _attempt_at(
+        self, target: NodeDescriptor | int, held: LocalObject, deadline: float
+    ) -> MoveResult:
+        """One handoff to a node, or to a worker of this one."""
+        link: Link | None = None
+        driver: SourceDriver | LocalDriver | None
         try:
-            link = await self._prepare(held, target, deadline)
-            driver = await self._make_driver(held, target, deadline)
+            if isinstance(target, int):
+                await self._prepare_worker(held, target, deadline)
+                driver = await self._local_driver(held, target, deadline)
+            else:
+                link = await self._prepare(held, target, deadline)
+                driver = await self._source_driver(held, target, deadline)
         except StoreUnavailable as error:
             return MoveResult("failed", "StoreUnavailable", str(error))
         except TimeoutError:
@@ -173,15 +228,24 @@ class Coordinator(Handoffs):
             if held.place is Place.SOURCE and self._is_here(held):
                 return MoveResult("failed", "RelocationFailed", "an earlier move of it has not ended yet")
             raise _not_here(held.key)
-        if link.closing or held.place is not Place.ACTIVE:
-            self.source_forgotten(driver)
-            return MoveResult("failed", "TargetUnavailable", f"the link to {target.run} broke")
+        return await self._carry_out(driver, link)
+
+    async def _carry_out(self, driver: SourceDriver | LocalDriver, link: Link | None) -> MoveResult:
+        node, held = self._node, driver.held
+        if held.place is not Place.ACTIVE or (link is not None and link.closing):
+            self.forgotten(driver)
+            why = "it was given to another worker" if link is None else f"the link to {link.peer} broke"
+            return MoveResult("failed", "TargetUnavailable", why)
         node.count("relocations_started")
         self._begun.add(self._moving[held.key])
-        driver.begin(link)
+        if isinstance(driver, LocalDriver):
+            driver.begin()
+        else:
+            assert link is not None
+            driver.begin(link)
         result = await driver.outcome
         node.count(f"relocations_{result.outcome}")
-        return await self.times.added(driver, result)
+        return result if isinstance(driver, LocalDriver) else await self.times.added(driver, result)
 
     def _choose(
         self,
@@ -213,20 +277,36 @@ class Coordinator(Handoffs):
             await self.following.own_marker_back(held)
         return node.links.for_move(target.run, node.options.max_frame_bytes)
 
-    async def _make_driver(
-        self, held: LocalObject, target: NodeDescriptor, deadline: float
-    ) -> SourceDriver | None:
-        async with self._node.bindings.quiet(held.key):
-            return await self._read_and_make(held, target, deadline)
+    async def _prepare_worker(self, held: LocalObject, worker: int, deadline: float) -> None:
+        """Everything that may wait before a move within the node, while the object still works.
 
-    async def _read_and_make(
-        self, held: LocalObject, target: NodeDescriptor, deadline: float
-    ) -> SourceDriver | None:
+        Raises:
+            Unavailable: the node takes nothing now, or no such worker came.
+        """
+        node = self._node
+        async with asyncio.timeout_at(deadline - self.options.seal_time_min_s):
+            if not node.takes_new_objects:
+                raise Unavailable(f"node {node.run} is {node.state.value}", applied="no")
+            if not await node.creation.wait_ready(lambda: worker in node.object_counts):
+                raise Unavailable(f"worker {worker} of node {node.run} is not ready", applied="no")
+            await node.retention.room()
+            await self.following.own_marker_back(held)
+
+    async def _with_rows(self, held: LocalObject, make: Callable[[_Unit], DriverT]) -> DriverT | None:
+        """Read the unit's rows at a moment at which nothing else writes them, and make its driver right then.
+
+        None: the object is not this node's any more, or is not active.
+        """
+        async with self._node.bindings.quiet(held.key):
+            return await self._read_and_make(held, make)
+
+    async def _read_and_make(self, held: LocalObject, make: Callable[[_Unit], DriverT]) -> DriverT | None:
         node = self._node
         rows = UnitRows(node.directory, held.key, node.shares_turn)
         found = await rows.read()
         if not rows.others:
-            return self._make(held, (), rows, found, target, deadline)
+            unit = self._unit(held, (), rows, found)
+            return None if unit is None else make(unit)
         async with AsyncExitStack() as quiet:
             for key in rows.others:
                 await quiet.enter_async_context(node.bindings.quiet(key))
@@ -236,7 +316,8 @@ class Coordinator(Handoffs):
             while any(node.senders.marker_out(member.key) for member in members):
                 for member in members:
                     await self.following.own_marker_back(member)
-            return self._make(held, members, rows, found, target, deadline)
+            unit = self._unit(held, members, rows, found)
+            return None if unit is None else make(unit)
 
     def _members_here(self, held: LocalObject, rows: UnitRows) -> tuple[LocalObject, ...]:
         """The members that move with a Spot: all that its row lists, in its own worker.
@@ -262,15 +343,13 @@ class Coordinator(Handoffs):
             members.append(member)
         return tuple(members)
 
-    def _make(
+    def _unit(
         self,
         held: LocalObject,
         members: tuple[LocalObject, ...],
         rows: UnitRows,
         found: VersionedRow | None,
-        target: NodeDescriptor,
-        deadline: float,
-    ) -> SourceDriver | None:
+    ) -> _Unit | None:
         node = self._node
         if (
             found is None
@@ -287,27 +366,65 @@ class Coordinator(Handoffs):
             node.run,
             found.version,
         )
-        row = found.row
-        fence = TargetFence(target.rid, target.generation, target.owner_id, target.lease_generation)
-        kind = ObjectKind(held.kind)
-        wire = HandoffWire.of_source(
-            identity, fence, held.key, kind, held.stable_type, row.object_generation, row.owner_generation
-        )
-        sessions = wires_of(identity, (each for each, _ in rows.present()))
         facts = rows.facts_of(found)
         assert facts is not None
-        plan = SourcePlan(
-            identity,
-            target.run,
-            row.object_generation,
-            row.owner_generation,
-            deadline,
-            len(sessions),
-            facts.others,
-        )
-        driver = SourceDriver(node, held, self._number(), rows, plan, wire, self.options, sessions, members)
-        self._add_source(driver)
-        return driver
+        return _Unit(held, members, rows, found.row, identity, facts.others)
+
+    async def _source_driver(
+        self, held: LocalObject, target: NodeDescriptor, deadline: float
+    ) -> SourceDriver | None:
+        fence = TargetFence(target.rid, target.generation, target.owner_id, target.lease_generation)
+
+        def make(unit: _Unit) -> SourceDriver:
+            identity, row = unit.identity, unit.row
+            sessions = wires_of(identity, (each for each, _ in unit.rows.present()))
+            plan = SourcePlan(
+                identity,
+                target.run,
+                row.object_generation,
+                row.owner_generation,
+                deadline,
+                len(sessions),
+                unit.others,
+            )
+            driver = SourceDriver(
+                self._node,
+                held,
+                self._number(),
+                unit.rows,
+                plan,
+                unit.wire(fence),
+                self.options,
+                sessions,
+                unit.members,
+            )
+            self._add_source(driver)
+            return driver
+
+        return await self._with_rows(held, make)
+
+    async def _local_driver(self, held: LocalObject, worker: int, deadline: float) -> LocalDriver | None:
+        node = self._node
+        fence = TargetFence(node.run.rid, node.run.generation, node.owner_id, node.lease_generation)
+
+        def make(unit: _Unit) -> LocalDriver:
+            identity, row = unit.identity, unit.row
+            plan = LocalPlan(identity, row.object_generation, row.owner_generation, deadline, unit.others)
+            driver = LocalDriver(
+                node,
+                held,
+                self._number(),
+                unit.rows,
+                plan,
+                unit.wire(fence),
+                self.options,
+                worker,
+                unit.members,
+            )
+            self._add_local(driver)
+            return driver
+
+        return await self._with_rows(held, make)
 
     def would_block(self, units: list[LocalObject], version: int) -> list[dict[str, str]]:
         """What a host move would leave here, and why, without moving anything (B10.6)."""
@@ -327,7 +444,7 @@ class Coordinator(Handoffs):
 
     def safe_to_shutdown(self) -> bool:
         """No object, no follow route and no resend window is left here (B10.5)."""
-        return not self.sources and not self._node.router.objects
+        return not self._movers() and not self._node.router.objects
 
     async def close(self, limit_s: float = 0.0) -> None:
         """The node stops: no new move begins, and what is sealed may end for `limit_s` seconds (section 9: the
@@ -336,14 +453,14 @@ class Coordinator(Handoffs):
         for move in self._moving.values():
             if move not in self._begun:
                 move.cancel()
-        sealed = [source.outcome for source in self.sources.values() if source.sealed_ns]
+        sealed = [driver.outcome for driver in self._movers() if driver.sealed_ns]
         if sealed and limit_s > 0:
             await asyncio.wait(sealed, timeout=limit_s)
-        for source in self.sources.values():
-            source.shut_down()
+        for driver in self._movers():
+            driver.shut_down()
         await asyncio.gather(*self._moving.values(), return_exceptions=True)
-        for source in self.sources.values():
-            source.close()
+        for driver in self._movers():
+            driver.close()
         for target in self.targets.values():
             target.close()
 
@@ -351,7 +468,7 @@ class Coordinator(Handoffs):
 
     def payload_octets(self) -> int:
         """Octets of captured payloads that this node keeps as a source (R4.4.3)."""
-        return sum(driver.payload_octets for driver in self.sources.values())
+        return sum(driver.payload_octets for driver in self._movers())
 
 
 def _not_here(key: ObjectKey) -> InvalidOperation:

@@ -40,6 +40,7 @@ from sojourn.workers.host_move import BLOCKED_REASONS
 from sojourn.workers.intake import Intake
 from sojourn.workers.joins import Joins
 from sojourn.workers.link import Link
+from sojourn.workers.local_driver import LocalDriver
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.records import is_follow
 from sojourn.workers.source_driver import SourceDriver
@@ -83,7 +84,9 @@ class Handoffs:
         """Targets by the 16 bytes of their RelocationId."""
         self._asked: dict[bytes, SourceDriver] = {}
         """Sources likewise."""
-        self._numbers: dict[int, SourceDriver] = {}
+        self._numbers: dict[int, SourceDriver | LocalDriver] = {}
+        self.locals: dict[HandoffIdentity, LocalDriver] = {}
+        """Moves between workers of this node (B8.7)."""
         self._next_number = 1
         self.times = HandoffTimes(node)
         self.intake = Intake(node)
@@ -96,15 +99,28 @@ class Handoffs:
         self._asked[_relocation_bytes(driver.plan.identity)] = driver
         self._numbers[driver.number] = driver
 
+    def _add_local(self, driver: LocalDriver) -> None:
+        self.locals[driver.plan.identity] = driver
+        self._numbers[driver.number] = driver
+
+    def _movers(self) -> list[SourceDriver | LocalDriver]:
+        """Every handoff that takes an object out of a worker of this node."""
+        return [*self.sources.values(), *self.locals.values()]
+
+    @property
+    def under_way(self) -> int:
+        """How many there are, those included that only follow, or wait for the end of a resend window."""
+        return len(self.sources) + len(self.locals)
+
     def running_object_lost(self, held: LocalObject) -> None:
         """An object ended with its worker while it still ran; a handoff of it may have begun (B8.12)."""
-        for source in list(self.sources.values()):
-            if source.drives(held):
-                source.lost_while_running()
+        for driver in self._movers():
+            if driver.drives(held):
+                driver.lost_while_running()
 
     def moves(self, held: LocalObject) -> bool:
         """Whether a handoff of the object has begun here and is not over."""
-        return any(source.drives(held) for source in self.sources.values())
+        return any(driver.drives(held) for driver in self._movers())
 
     def _number(self) -> int:
         self._next_number += 1
@@ -253,7 +269,7 @@ class Handoffs:
     def worker_lost(self, held: LocalObject) -> bool:
         """The worker of a moving object ended. True when the object is lost with it (B6.6)."""
         staging = held.staging
-        if isinstance(staging, SourceDriver):
+        if isinstance(staging, SourceObject):
             return staging.worker_lost()
         if isinstance(staging, TargetDriver):
             staging.worker_lost()
@@ -272,7 +288,7 @@ class Handoffs:
 
     def authority_lost(self, held: LocalObject) -> None:
         """The row of a moving object shows that this run, whose lease had expired, lost it (B6.4)."""
-        if isinstance(held.staging, SourceDriver):
+        if isinstance(held.staging, SourceObject):
             held.staging.authority_lost()
 
     def link_up(self, link: Link) -> None:
@@ -314,9 +330,10 @@ class Handoffs:
             if source.plan.target == run:
                 source.handle(events.TargetRunGone())
 
-    def source_forgotten(self, driver: SourceDriver) -> None:
-        """A source has nothing left to do."""
+    def forgotten(self, driver: SourceDriver | LocalDriver) -> None:
+        """A source, or a move within the node, has nothing left to do."""
         self.sources.pop(driver.plan.identity, None)
+        self.locals.pop(driver.plan.identity, None)
         self._asked.pop(_relocation_bytes(driver.plan.identity), None)
         self._numbers.pop(driver.number, None)
         self._node.bindings.look_again()

@@ -59,6 +59,7 @@ class MoveResult:
         reason: one of `BLOCKED_REASONS` when it failed, with what happened in `detail`.
         target: RID of the node it went to, or was meant to.
         interruption_ns: seal to first turn on the target, 0 when unknown (B10.7).
+        worker: slot that a move within the node went to, or was meant to (B8.7); -1 for one to another node.
     """
 
     outcome: str
@@ -66,6 +67,7 @@ class MoveResult:
     detail: str = ""
     target: str = ""
     interruption_ns: int = 0
+    worker: int = -1
 
 
 STOPPING = MoveResult("failed", "ShutdownRequested", "the node is shutting down")

@@ -16,6 +16,7 @@ from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.wire import RelocationPrepare
 from sojourn.workers.handoff_wire import manifest_of
 from sojourn.workers.link import Link
+from sojourn.workers.local_driver import LocalDriver
 from sojourn.workers.objects import Place
 from sojourn.workers.target_driver import TargetDriver
 from sojourn.workers.unit_rows import row_facts
@@ -51,7 +52,9 @@ class Intake:
             node.start(self._settle_rivals(older, driver, link, event, length))
             return
         current = node.router.objects.get(key)
-        if current is not None and current.place is Place.ACTIVE:
+        if current is not None and (
+            current.place is Place.ACTIVE or isinstance(current.staging, LocalDriver)
+        ):
             why = "the target has the object already"
             driver.begin(link, events.RestoreRefused(stale_failure(key), link.connection_id, why), length)
             return

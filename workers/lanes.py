@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from sojourn import frames
 from sojourn.control import SavedRequest
@@ -19,7 +19,7 @@ from sojourn.ids import NodeRun, ObjectKey
 from sojourn.workers.debt import Creditor, Debt, Retention
 from sojourn.workers.records import record_at, record_origin
 
-__all__ = ["STAGED", "WAITING_OCTETS_MAX", "RunningRequest", "WorkerLane", "request_error"]
+__all__ = ["STAGED", "WAITING_OCTETS_MAX", "RunningRequest", "RunningRequests", "WorkerLane", "request_error"]
 
 
 STAGED = 0x100
@@ -44,6 +44,9 @@ class RunningRequest(NamedTuple):
         moved = bool(header.flags & _MOVED)
         return cls(header.key, header.operation_high, header.operation_low, moved)
 
+
+RunningRequests: TypeAlias = dict[tuple[bytes, int, int], RunningRequest]
+"""Requests by the requester's run and reply route."""
 
 WAITING_OCTETS_MAX = 4 * 1024 * 1024
 """Octets that may wait here before their senders are held back (B5.2, B5.3). Below it a record's credit goes
@@ -82,7 +85,7 @@ class WorkerLane:
         """Records that were handed to the worker in all."""
         self.waiting: deque[_Waiting] = deque()
         self.waiting_octets = 0
-        self.running: dict[tuple[bytes, int, int], RunningRequest] = {}
+        self.running: RunningRequests = {}
 
     def deliver(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """Send a record to the worker, or queue it behind what already waits."""
@@ -150,16 +153,25 @@ class WorkerLane:
         """The worker's reply to a request passes by: the request, if it is known here."""
         return self.running.pop((rid, generation, reply_route), None)
 
-    def adopt(self, requests: Iterable[SavedRequest], moved: bool) -> None:
-        """The worker has these requests in the queue of a unit that was restored in it."""
+    def adopt(
+        self, requests: Iterable[SavedRequest], moved: bool, known: RunningRequests | None = None
+    ) -> None:
+        """The worker has these requests in the queue of a unit that was restored in it. `known` is what another
+        worker of this node had of them: such a request stays what it was."""
         for saved in requests:
-            self.running[saved.rid, saved.generation, saved.reply_route] = RunningRequest(
+            route = saved.rid, saved.generation, saved.reply_route
+            former = None if known is None else known.get(route)
+            self.running[route] = former or RunningRequest(
                 saved.key,
                 saved.operation_high,
                 saved.operation_low,
                 moved,
                 saved.order,
             )
+
+    def requests_of(self, keys: Collection[bytes]) -> RunningRequests:
+        """The requests of these objects that the worker has and has not answered."""
+        return {route: request for route, request in self.running.items() if request.key in keys}
 
     def flush_objects(self, keys: Collection[bytes]) -> None:
         """Send the waiting records of a unit's objects now, without credit: they are about to be sealed, and what the worker

@@ -7,7 +7,6 @@ an object are carried out where the object is: elsewhere they are passed on to i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -29,6 +28,8 @@ __all__ = ["MemberOperations", "Operations"]
 
 FIGURES_WAIT_S = 1.0
 """How long `status` waits for a busy worker's counters."""
+_STEPS_MAX = 4
+"""Moves in which one object comes to a worker of another node: two, and two more if somebody else moves it as well."""
 CALL_MARGIN_S = 5.0
 """How much longer a caller waits for a node's answer than the node has for the operation."""
 
@@ -47,21 +48,33 @@ class MemberOperations:
         }
 
     async def relocate(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Move one object: `key`, `to` (RID text), optional `deadline_s`."""
+        """Move one object: `key`, `to` (RID text), `worker` (slot) or both, optional `deadline_s`.
+
+        A move to a worker of another node is one to that node and then one within it (B8.7).
+        """
         key: ObjectKey = arguments["key"]
-        deadline_s = float(arguments.get("deadline_s") or self._member.options.move_deadline_ms / 1000)
-        to = str(arguments["to"]).encode("utf-8", "surrogateescape")
-        with contextlib.suppress(Unavailable):  # it has ended: the move fails as TargetUnavailable
-            await self._named(to)
-        passed = {"key": key, "to": to, "deadline_s": deadline_s}
-        result = await self._at_owner(key, "relocate_here", passed, deadline_s)
+        member = self._member
+        deadline_s = float(arguments.get("deadline_s") or member.options.move_deadline_ms / 1000)
+        worker, to = arguments.get("worker"), None
+        if arguments.get("to") is not None:
+            to = str(arguments["to"]).encode("utf-8", "surrogateescape")
+            node = member.find_node(to)
+            if worker is not None:
+                check_worker(node.run, node.workers, worker)
+        passed = {"key": key, "to": to, "deadline_s": deadline_s, "worker": worker}
+        interruption_ns = 0
+        for _ in range(_STEPS_MAX):
+            result = await self._at_owner(key, "relocate_here", passed, deadline_s)
+            interruption_ns += result["interruption_ns"]
+            if worker is None or result["outcome"] != "moved" or result["worker"] == worker:
+                break
         outcome = "in doubt" if result["outcome"] == "in_doubt" else result["outcome"]
         detail = ": ".join(part for part in (result["reason"], result["detail"]) if part)
         return {
             "outcome": outcome,
             "reason": detail,
             "node": result["target"] if outcome == "moved" else result.get("here", ""),
-            "interruption_ns": result["interruption_ns"],
+            "interruption_ns": interruption_ns,
         }
 
     async def locate(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -163,8 +176,12 @@ class Operations(MemberOperations):
         """Move an object of this node."""
         key: ObjectKey = arguments["key"]
         self._must_hold(key)
-        result = await self._node.coordinator.move(key, arguments["to"], arguments["deadline_s"])
-        here = "" if result.outcome == "in_doubt" else self._name
+        node, worker = self._node, arguments.get("worker")
+        if worker is not None and arguments["to"] in (None, node.run.rid):
+            check_worker(node.run, node.workers, worker)
+        result = await node.coordinator.move(key, arguments["to"], arguments["deadline_s"], worker)
+        # Within the node it is here in any case, also where it is not known yet which worker has it.
+        here = "" if result.outcome == "in_doubt" and result.worker < 0 else self._name
         return _move_fields(result) | {"here": here}
 
     def _must_hold(self, key: ObjectKey) -> None:
@@ -234,7 +251,7 @@ class Operations(MemberOperations):
             "lease_confirmed": node.admission_open(),
             "objects": sum(node.object_counts.values()),
             "objects_by_worker": {str(worker): count for worker, count in node.object_counts.items()},
-            "handoffs": len(node.coordinator.sources),
+            "handoffs": node.coordinator.under_way,
             "payload_octets": node.coordinator.payload_octets(),
             "payload_octets_in_flight": node.coordinator.budget.total,
             "bound_sessions": len(node.sessions.desk),
@@ -265,6 +282,16 @@ class Operations(MemberOperations):
         return node_pids(self._node)
 
 
+def check_worker(run: NodeRun, workers: int, worker: Any) -> None:
+    """Refuse the number of a worker that the node does not have.
+
+    Raises:
+        InvalidOperation: it is not one of 0 to `workers` - 1.
+    """
+    if not isinstance(worker, int) or not 0 <= worker < workers:
+        raise InvalidOperation(f"node {run} has workers 0 to {workers - 1}, not {worker!r}")
+
+
 def node_pids(node: Supervisor) -> list[int]:
     """Process ids of a node's workers, by slot."""
     return list(node.pool.pids())
@@ -277,4 +304,5 @@ def _move_fields(result: MoveResult) -> dict[str, Any]:
         "detail": result.detail,
         "target": result.target,
         "interruption_ns": result.interruption_ns,
+        "worker": result.worker,
     }

@@ -291,4 +291,4 @@ class SourceDriver(SourceObject[SourceHandoff]):
         self._release_payload(effects.ReleasePayload())  # what a worker that ended had captured in part
         self._arm()
         self._sessions.release()
-        self._node.coordinator.source_forgotten(self)
+        self._node.coordinator.forgotten(self)

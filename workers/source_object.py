@@ -86,6 +86,8 @@ class SourceObject(HandoffDriver[MachineT]):
         self._sealed_ns = 0
         self.told: TargetFailure | None = None
         """What the target said beside its 53."""
+        self.manifest: Manifest | None = None
+        """What was captured."""
 
     # machine ------------------------------------------------------------------------------------
 
@@ -195,10 +197,11 @@ class SourceObject(HandoffDriver[MachineT]):
         except SojournError:
             return events.WorkerLost()
         self._sealed_ns = result.sealed_ns
-        self._taken.take(result.requests, result.sends)
-        return events.ObjectCaptured(
-            Manifest(result.length, len(self.payload.chunks), result.checksum, self._node.application_version)
+        self.manifest = Manifest(
+            result.length, len(self.payload.chunks), result.checksum, self._node.application_version
         )
+        self._taken.take(result.requests, result.sends)
+        return events.ObjectCaptured(self.manifest)
 
     def bulk_arrived(self, last: bool, chunk: memoryview) -> None:
         """A piece of the payload came from the worker; it is kept whole in memory (R4.2.1)."""
@@ -352,12 +355,11 @@ class SourceObject(HandoffDriver[MachineT]):
         self._ask(read_facts(self._rows))
 
     def _report(self, effect: effects.ReportOutcome) -> None:
-        if self.outcome.done():
-            return
-        target = self._target
+        if not self.outcome.done():
+            self.outcome.set_result(self._result(effect))
+
+    def _result(self, effect: effects.ReportOutcome) -> MoveResult:
         if effect.outcome is Outcome.MOVED:
-            result = MoveResult("moved", target=target)
-        else:
-            word = "in_doubt" if effect.outcome is Outcome.IN_DOUBT else str(effect.outcome)
-            result = MoveResult(word, failure_reason(effect.reason), str(effect.reason), target)
-        self.outcome.set_result(result)
+            return MoveResult("moved", target=self._target)
+        word = "in_doubt" if effect.outcome is Outcome.IN_DOUBT else str(effect.outcome)
+        return MoveResult(word, failure_reason(effect.reason), str(effect.reason), self._target)

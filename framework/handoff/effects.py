@@ -1,4 +1,4 @@
-"""Every effect of `SourceHandoff` and `TargetHandoff`: commands to the driver, in the imperative.
+"""Every effect of `SourceHandoff`, `TargetHandoff` and `LocalHandoff`: commands to the driver, in the imperative.
 
 Owns their fields and which event answers each. A driver carries effects out in order, without an `await`
 between `handle` and the last of them; whatever has to wait becomes one task that reports one event.
@@ -21,6 +21,7 @@ __all__ = [
     "Conditions",
     "DeliverRecords",
     "DropObject",
+    "DropStaged",
     "DropTarget",
     "EndDispatch",
     "EndWork",
@@ -393,3 +394,11 @@ class EndWork(Effect, frozen=True):
 
 class ForgetWork(Effect, frozen=True):
     """The source has the saved work that `DropTarget` kept by name: nothing of it ends here."""
+
+
+# within one node
+
+
+class DropStaged(Effect, frozen=True):
+    """Drop the object that the other worker has built or is building; it never opened, and its saved work goes on
+    in the old worker (B8.15)."""

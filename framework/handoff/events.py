@@ -1,4 +1,4 @@
-"""Every event of `SourceHandoff` and `TargetHandoff`: facts that a driver reports, in the past tense.
+"""Every event of `SourceHandoff`, `TargetHandoff` and `LocalHandoff`: facts that a driver reports, in the past tense.
 
 Owns their fields. Records are opaque objects throughout: a machine keeps them, orders them and gives them
 back, it never looks into one.

@@ -178,7 +178,9 @@ class SessionSeal(Machine):
         """Switch, submit, unseal, in one serial step (B11.4)."""
         if not self._in_time(state, event, now):
             return
-        former = {**state.former, state.route.owner_generation: now + self.options.follow_duration_s}
+        until = now + self.options.follow_duration_s
+        # The one that sealed may be newer than the route: a move within a node tells no session (B8.7).
+        former = {**state.former, state.route.owner_generation: until, state.terms.owner_generation: until}
         former.pop(event.route.owner_generation, None)
         self._do(SwitchRoute(event.route))
         self._unseal(state, event.route, former, Settled(state.terms, event.route, self._kept_until(now)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
+from sojourn.handoff.local import LocalHandoff
 from sojourn.handoff.machine import Event, Machine, State
 from sojourn.handoff.path import SenderPath
 from sojourn.handoff.replies import ReplyRelay
@@ -57,7 +58,27 @@ sequenceDiagram
     Note over S: FollowOnly, then nothing is left
 ```
 
-Three facts carry the safety argument:
+A move to another worker of the same node is the same protocol without a connection (B8.7). One machine,
+`LocalHandoff`, takes its steps, since one supervisor sees both ends and has one place in its table for the object:
+one hold is ingress hold and temporary queue, and the write of the owner is the boundary.
+
+```mermaid
+sequenceDiagram
+    participant W as old worker
+    participant M as LocalHandoff
+    participant N as new worker
+    participant L as Location Store
+    M->>W: SealObject
+    W-->>M: ObjectCaptured (the payload stays in the supervisor)
+    M->>N: RestoreObject, dispatch closed
+    N-->>M: ObjectRestored
+    M->>L: WriteOwner: same owner, owner generation + 1
+    Note over M: written: no way back
+    M->>W: DropObject
+    M->>N: OpenDispatch: saved work, then the hold
+```
+
+Three facts carry the safety argument of a move between nodes:
 
 - The target writes the owner only under the row version that the source read before it began (R4.5.1). Any
   write of the source to that row, the fence above all (B6.7), makes that impossible for good.
@@ -150,7 +171,7 @@ def render_sessions() -> str:
 
 
 def render() -> str:
-    sections = (_section(machine) for machine in (SourceHandoff, TargetHandoff, SenderPath))
+    sections = (_section(machine) for machine in (SourceHandoff, TargetHandoff, LocalHandoff, SenderPath))
     return "\n".join((INTRODUCTION, *sections))
 
 

@@ -9,6 +9,7 @@ from sojourn.handoff import effects as fx
 from sojourn.handoff import events as ev
 from sojourn.handoff import source_states as ss
 from sojourn.handoff import target_states as ts
+from sojourn.handoff.local import LocalHandoff
 from sojourn.handoff.machine import Event, IllegalTransition, Machine, State
 from sojourn.handoff.path import SenderPath
 from sojourn.handoff.source import SourceHandoff
@@ -16,7 +17,7 @@ from sojourn.handoff.target import TargetHandoff
 
 from tests.machines.samples import SAMPLES, source_in, target_in
 
-MACHINES: list[type[Machine]] = [SourceHandoff, TargetHandoff, SenderPath]
+MACHINES: list[type[Machine]] = [SourceHandoff, TargetHandoff, LocalHandoff, SenderPath]
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -140,6 +140,11 @@ class Device(sj.InstanceSpot):
         self.relocate(node)
         return self.id
 
+    @sj.request
+    async def shift(self, worker: int) -> str:
+        self.relocate(worker=worker)
+        return self.id
+
 
 @app.spot
 class Ticker(sj.InstanceSpot):

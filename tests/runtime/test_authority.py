@@ -115,7 +115,7 @@ async def test_a_payload_captured_in_part_is_not_kept() -> None:
         held = it.held("n0", device)
         assert held is not None
         target = node.find_node(b"n1")
-        driver = await node.coordinator._make_driver(held, target, it.nodes["n0"].loop.time() + 30)
+        driver = await node.coordinator._source_driver(held, target, it.nodes["n0"].loop.time() + 30)
         assert driver is not None
         driver.bulk_arrived(False, memoryview(b"half of it"))
         assert node.retention.octets == before + 10

@@ -101,9 +101,26 @@ async def test_a_move_names_a_node(world: World, clerk: Any) -> None:
     result = await clerk.relocate("n2")
     assert (result.outcome, result.node, result.interruption_ns) == ("moved", "n2", 7)
     assert world.port().calls == [("relocate", {"key": b"ac", "to": "n2"})]
-    for wrong in (None, 3, "", object()):
+    for wrong in (3, "", object()):
         with pytest.raises(sj.InvalidOperation, match="`to` is a node or a node's name"):
             await clerk.relocate(wrong)
+
+
+async def test_a_move_names_a_worker(world: World, clerk: Any) -> None:
+    """B8.7: alone, or of a named node."""
+    world.port().answers["relocate"] = {"outcome": "moved", "reason": "", "node": "n2", "interruption_ns": 7}
+    await clerk.relocate(worker=0)
+    await clerk.relocate("n2", worker=3)
+    assert world.port().calls == [
+        ("relocate", {"key": b"ac", "worker": 0}),
+        ("relocate", {"key": b"ac", "to": "n2", "worker": 3}),
+    ]
+    for wrong in (-1, True, "1", 1.0):
+        with pytest.raises(sj.InvalidOperation, match="number of a worker"):
+            await clerk.relocate(worker=wrong)
+    with pytest.raises(sj.InvalidOperation, match="say where to"):
+        await clerk.relocate()
+    assert len(world.port().calls) == 2
 
 
 def test_a_node_is_named_by_itself_its_rid_or_its_bytes() -> None:

@@ -17,6 +17,7 @@ from sojourn.ids import ObjectKind
 from sojourn.ownership import VersionedRow
 from sojourn.rows import AuthorityRow, Owner
 from sojourn.workers.intake import Intake
+from sojourn.workers.local_driver import LocalDriver
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.target_driver import TargetDriver
 
@@ -125,3 +126,13 @@ async def test_the_queue_is_free_when_the_older_ended_meanwhile(node: Node) -> N
     first.handle(ev.WithdrawnReceived())
     await node.settle()
     assert holds_object(second.machine)
+
+
+async def test_an_object_that_moves_within_this_node_is_not_taken_away(node: Node) -> None:
+    """B8.7: this run owns it, whichever worker has it: what another node offers is an old attempt."""
+    held = LocalObject(KEY, ObjectKind.ACTOR, "Player", Place.SOURCE)
+    held.staging = LocalDriver.__new__(LocalDriver)
+    node.router.objects[KEY] = held
+    target = node.ask(Target(node))
+    assert isinstance(target.machine.state, TargetRemoved)
+    assert node.router.objects[KEY] is held

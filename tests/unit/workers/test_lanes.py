@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sojourn.control import SavedRequest
 from sojourn.frames import FLAG_COMPLETE, FLAG_REQUEST, RecordHeader, parse_record_header, record_frame
 from sojourn.ids import NodeRun, ObjectKind
 from sojourn.wire import fast_record
@@ -146,3 +147,21 @@ def test_above_the_retained_limit_an_own_worker_waits_too() -> None:
     assert bank.records == 0
     lane.grant(1)
     assert bank.records == 1
+
+
+def test_requests_of_another_worker_stay_what_they_were() -> None:
+    """B7.1, B8.7: one that came with a move keeps its order there, whichever worker answers it."""
+    former, present = Wire(4), Wire(4)
+    route = (CALLER.rid, CALLER.generation, 7)
+    moved = RunningRequest(b"sdesk", 1, 7, True, 5)
+    former.lane.running[route] = moved
+    former.lane.running[CALLER.rid, CALLER.generation, 8] = RunningRequest(b"sother", 1, 8)
+    known = former.lane.requests_of({b"sdesk"})
+    assert known == {route: moved}
+    saved = [
+        SavedRequest(b"sdesk", *CALLER, number, 1, number, order) for order, number in enumerate((7, 9), 1)
+    ]
+    present.lane.adopt(saved, False, known)
+    assert list(present.lane.running.values()) == [moved, RunningRequest(b"sdesk", 1, 9, False, 2)]
+    former.lane.adopt(saved[1:], True)
+    assert former.lane.running[CALLER.rid, CALLER.generation, 9].moved

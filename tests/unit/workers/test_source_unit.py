@@ -48,7 +48,7 @@ def unit() -> tuple[Any, SourceDriver, LocalObject, list[LocalObject]]:
     node = SimpleNamespace(
         loop=Loop(),
         retention=Retention(1024),
-        coordinator=SimpleNamespace(budget=None, source_forgotten=forgotten.append),
+        coordinator=SimpleNamespace(budget=None, forgotten=forgotten.append),
         router=SimpleNamespace(objects={each.key: each for each in (spot, *members)}),
         logger=logging.getLogger("test"),
         log=lambda *_, **__: None,
