@@ -7,9 +7,11 @@ cannot report an outside event, and why; nothing else may ever be refused by a t
 from __future__ import annotations
 
 from sojourn.handoff import events as ev
+from sojourn.handoff import local
 from sojourn.handoff import replies as rp
 from sojourn.handoff import source_states as ss
 from sojourn.handoff import target_states as ts
+from sojourn.handoff.local import LocalHandoff
 from sojourn.handoff.machine import DeadlineReached, Event, Machine, State
 from sojourn.handoff.path import SenderPath
 from sojourn.handoff.replies import ReplyRelay
@@ -46,6 +48,7 @@ OUTSIDE: dict[type[Machine], tuple[type[Event], ...]] = {
         ev.RestoreFailed,
         DeadlineReached,
     ),
+    LocalHandoff: (ev.RecordArrived, ev.WorkerLost, DeadlineReached),
     SenderPath: SenderPath.EVENTS,
     ReplyRelay: (
         rp.AckReceived,
@@ -109,6 +112,23 @@ ANSWERS: dict[type[Machine], tuple[type[Event], ...]] = {
         ev.LostConflicted,
         ev.LostUnknown,
     ),
+    LocalHandoff: (
+        ev.RelocationStarted,
+        ev.ObjectCaptured,
+        ev.CaptureRefused,
+        ev.ObjectRestored,
+        ev.RestoreFailed,
+        ev.OwnerWritten,
+        ev.OwnerWriteConflicted,
+        ev.OwnerWriteUnknown,
+        ev.OwnerWriteFailed,
+        ev.RowRead,
+        ev.RowReadFailed,
+        ev.DispatchOpened,
+        ev.DispatchOpenFailed,
+        ev.DispatchRestored,
+        ev.DispatchRestoreFailed,
+    ),
     SenderPath: (),
     ReplyRelay: (rp.ReplyFinished, rp.BlobStored, rp.BlobStoreFailed, rp.ReplyFetched, rp.ReplyFetchFailed),
     SessionSeal: (),
@@ -122,6 +142,7 @@ _EARLY = "kept by the driver until it is decided whether the attempt begins"
 _NO_WORKER = "no worker holds the object"
 UNHEARD: dict[type[State], dict[type[Event], str]] = {
     ss.SourceRunning: {ev.RecordArrived: _SERVES},
+    local.Running: {ev.RecordArrived: _SERVES},
     ss.BoundaryAwaited: {ev.RecordArrived: _SERVES},
     ss.SessionSealing: {ev.RecordArrived: _SERVES},
     ss.CutoverPending: {ev.LinkRestored: "a connection stands until its end is reported"},

@@ -12,6 +12,7 @@ from copy import deepcopy
 import pytest
 from sojourn.handoff import events as ev
 from sojourn.handoff import path as pp
+from sojourn.handoff.local import LocalHandoff
 from sojourn.handoff.machine import DeadlineReached, Event, Machine, State
 from sojourn.handoff.path import SenderPath
 from sojourn.handoff.replies import ReplyRelay
@@ -21,7 +22,7 @@ from sojourn.ids import NodeRun
 from sojourn.session.contact import SessionContact
 from sojourn.session.seal import SessionSeal
 
-from tests.machines import samples, session_samples, test_path, test_replies
+from tests.machines import samples, session_samples, test_local, test_path, test_replies
 from tests.machines.outside import ANSWERS, OUTSIDE, UNHEARD, outside_events
 
 A, B = NodeRun(b"A", 1), NodeRun(b"B", 1)
@@ -63,10 +64,15 @@ HANDOFF_SAMPLES = {
     ev.LinkLost: [ev.LinkLost(1), ev.LinkLost(9), ev.LinkLost(1, 1, ("f1",)), ev.LinkLost(1, 999)],
     ev.CutoverArrived: [ev.CutoverArrived(0, 0, 1), ev.CutoverArrived(3, 1, 2), ev.CutoverArrived(0, 0, 9)],
 }
+LOCAL_SAMPLES = {
+    **samples.SAMPLES,
+    ev.RecordArrived: [ev.RecordArrived("h1"), ev.RecordArrived("h2")],
+}
 Maker = Callable[[type[State]], Machine]
 KINDS: list[tuple[type[Machine], Maker, dict[type[Event], list[Event]]]] = [
     (SourceHandoff, lambda state: samples.source_in(state).machine, HANDOFF_SAMPLES),
     (TargetHandoff, lambda state: samples.target_in(state).machine, HANDOFF_SAMPLES),
+    (LocalHandoff, lambda state: test_local.in_state(state).machine, LOCAL_SAMPLES),
     (SenderPath, path_in, PATH_SAMPLES),
     (ReplyRelay, lambda state: test_replies.in_state(state).machine, test_replies.SAMPLES),
     (SessionSeal, lambda state: session_samples.seal_in(state).machine, session_samples.SESSION_SAMPLES),

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from sojourn.handoff import effects, events, replies, source, source_states, target, target_states
+from sojourn.handoff import effects, events, local, replies, source, source_states, target, target_states
 from sojourn.session import effects as session_effects
 from sojourn.session import events as session_events
 from sojourn.session import seal
@@ -16,6 +16,7 @@ from tests.machines.page import PAGE, REPLIES_PAGE, SESSIONS_PAGE, render, rende
 MODULES = (
     effects,
     events,
+    local,
     replies,
     source,
     source_states,

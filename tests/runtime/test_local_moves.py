@@ -288,6 +288,27 @@ async def test_a_bound_actor_moves_without_its_session_being_asked(monkeypatch: 
         assert port.story == [("m1", "n0"), ("push", "p1"), ("switch", "n1", 3), ("push", "p2")]
 
 
+async def test_an_unbind_that_comes_meanwhile_is_written_when_it_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits among the Actor's messages (B11.1)."""
+    async with cluster(nodes=1) as it:
+        node, player = it.nodes["n0"], await it.client.create(Player, "p")
+        _, binding = await bind(it, node, player)
+        step = hold_answer(monkeypatch, LocalDriver, "_restored")
+        moving = asyncio.ensure_future(player.relocate(worker=1 - await slot(it, player)))
+        await step.wait()
+        await node.call("unbind_session", {"key": player.key, "binding": binding_fields(binding)})
+        row = (await node.directory.read(player.key)).row  # type: ignore[union-attr]
+        assert row.binding == binding
+        step.release()
+        assert (await moving).outcome == "moved"
+        await it.journal.wait("session_unbound")
+        row = (await node.directory.read(player.key)).row  # type: ignore[union-attr]
+        assert (row.binding, row.owner_generation) == (None, 2)
+        assert await player.request(Player.hit, 1) == 1
+
+
 # workers that die -------------------------------------------------------------------------------
 
 
