@@ -182,8 +182,11 @@ class Coordinator(Handoffs):
         self, held: LocalObject, goal: _Goal, deadline: float, refusals: Refusals
     ) -> MoveResult:
         node = self._node
-        here = held.place is Place.ACTIVE and held.worker == goal.worker
-        if here or (goal.worker is None and goal.to == node.run.rid):
+        if goal.worker is None:
+            here = goal.to == node.run.rid
+        else:
+            here = held.place is Place.ACTIVE and held.worker == goal.worker
+        if here:
             return MoveResult("moved", target=node.run.rid.decode("utf-8", "backslashreplace"))
         if held.policy == "disabled":
             return MoveResult(
