@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["HandoffDriver", "relocation_name"]
 
 
+STORY_LATE_MAX = 6
+"""How many past events a handoff remembers that is over."""
 RESTORES_MAX = 3
 """So many workers may end while they restore an object before it is given up: perhaps it ends them."""
 MachineT = TypeVar("MachineT", bound=Machine)
@@ -43,6 +45,7 @@ class HandoffDriver(Generic[MachineT]):
         number: the handoff's number between this supervisor and its workers.
         frames: the attempt's frames on the link, as far as they are the same every time.
         forgotten: nothing is left to do; whatever still comes is not heard.
+        is_over: only its identity is remembered, and a route may be left.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class HandoffDriver(Generic[MachineT]):
         self.held = held
         self.number = number
         self.forgotten = False
+        self.is_over = False
         self._unit: list[LocalObject] = [held]
         """The participants, the unit's own object first."""
         self._identity = identity
@@ -77,7 +81,7 @@ class HandoffDriver(Generic[MachineT]):
         """Give the machine one event and carry out what it says, in order."""
         if self.forgotten:
             return
-        machine = self.machine
+        machine, carriers = self.machine, self._steps
         phase = machine.phase
         try:
             steps = machine.handle(event, self._node.loop.time())
@@ -87,7 +91,7 @@ class HandoffDriver(Generic[MachineT]):
             return
         try:
             for effect in steps:
-                self._steps[type(effect)](effect)
+                carriers[type(effect)](effect)
         finally:
             self._arm()  # whatever one of them met: without its timer a handoff would never end
         if machine.phase != phase and self._node.logger.isEnabledFor(logging.DEBUG):
@@ -99,6 +103,13 @@ class HandoffDriver(Generic[MachineT]):
 
     def _stepped(self) -> None:
         """Every effect of one event was carried out."""
+
+    def _over(self, late: Iterable[type[Effect]]) -> None:
+        """Only news of an identity that is over still come, for a minute and more: keep what those need, the effects
+        named in `late` and the machine's state (B8.4, B8.6). Thousands of moves may have ended within that time."""
+        self._steps = {kind: self._steps[kind] for kind in late}
+        self.machine.abridge(STORY_LATE_MAX)
+        self.is_over = True
 
     def _arm(self) -> None:
         deadline = None if self.forgotten else self.machine.deadline

@@ -23,7 +23,7 @@ from sojourn.frames import RecordHeader
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import Event, Log
 from sojourn.handoff.source import SourceHandoff, SourcePlan
-from sojourn.handoff.source_states import Abandoning
+from sojourn.handoff.source_states import Abandoning, FollowOnly
 from sojourn.handoff.terms import HandoffOptions, Outcome, Phase
 from sojourn.ids import NodeRun, describe_key
 from sojourn.wire.checksum import checksum
@@ -47,6 +47,17 @@ __all__ = ["SourceDriver"]
 
 INTERRUPTION_WARNING_S = 1.0
 """From seal to cutover submitted: longer than this is worth a warning (B10.7)."""
+
+
+LATE_EFFECTS = (
+    effects.SendFollow,
+    effects.FailHeld,
+    effects.FailTaken,
+    effects.RemoveFollowRoute,
+    effects.ForgetHandoff,
+    Log,
+)
+"""What a source does once its target has committed and the batch was let go of: it follows."""
 
 
 class SourceDriver(SourceObject[SourceHandoff]):
@@ -147,6 +158,8 @@ class SourceDriver(SourceObject[SourceHandoff]):
         if isinstance(state, Abandoning) and not self.outcome.done():
             # It can only fail now, and the turn that is awaited may take any time: nobody waits for that.
             self._report(effects.ReportOutcome(Outcome.FAILED, state.reason))
+        elif type(state) is FollowOnly and state.batch is None and not self.is_over:
+            self._over(LATE_EFFECTS)
 
     # records ------------------------------------------------------------------------------------
 

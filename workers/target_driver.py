@@ -21,7 +21,7 @@ from sojourn.frames import FLAG_FOLLOW, FLAG_MARKER, RecordHeader, parse_record_
 from sojourn.handoff import effects, events
 from sojourn.handoff.machine import Event, Log
 from sojourn.handoff.target import TargetHandoff, TargetPlan
-from sojourn.handoff.target_states import TargetRemoved
+from sojourn.handoff.target_states import TargetOpen, TargetRemoved
 from sojourn.handoff.terms import DirectDisposal, HandoffOptions
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.rows import AuthorityRow, Membership
@@ -51,6 +51,20 @@ if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
 
 __all__ = ["TargetDriver"]
+
+
+LATE_EFFECTS = (
+    effects.SendRelayReady,
+    effects.SendRelocationFailed,
+    effects.DeliverRecords,
+    effects.SendFollow,
+    effects.FailHeld,
+    effects.RemoveFollowRoute,
+    effects.ForgetHandoff,
+    Log,
+)
+"""What a target does once its object is open, or was dropped with nothing in doubt: it answers repeats and takes late
+relay."""
 
 
 class TargetDriver(TargetRestoring):
@@ -124,6 +138,15 @@ class TargetDriver(TargetRestoring):
             self._early.append(event)
             return
         super().handle(event)
+
+    def _stepped(self) -> None:
+        if type(self.machine.state) in (TargetOpen, TargetRemoved) and not self.is_over:
+            self._over(LATE_EFFECTS)
+            self._out = self._opening = None
+            self._answer = None
+            self._requests = []
+            if isinstance(self.machine.state, TargetOpen):  # else an heir may ask for it (B8.16)
+                self._previous = {}
 
     # records ------------------------------------------------------------------------------------
 

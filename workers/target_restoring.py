@@ -62,7 +62,7 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         self._lost: SojournError | None = None
         """Why the object cannot be restored again although this node said that it is ready."""
         self._dropped = False
-        self._answer: asyncio.Future[Any]
+        self._answer: asyncio.Future[Any] | None = None
 
     @abstractmethod
     def _open(self, effect: effects.OpenDispatch) -> None:
@@ -135,6 +135,7 @@ class TargetRestoring(HandoffDriver[TargetHandoff]):
         for each in self._unit:
             each.worker = self._worker
         self._out.end()
+        assert self._answer is not None
         self._ask(self._restored(self._answer))
 
     async def _restored(self, answer: Awaitable[Any]) -> Event:

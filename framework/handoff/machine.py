@@ -197,6 +197,10 @@ class Machine:
             raise self._illegal(f"{kind.__name__} led to {type(self.state).__name__}, which the table omits")
         return effects
 
+    def abridge(self, events: int) -> None:
+        """Remember no more than so many events from now on: this machine has little left to do."""
+        self.story = deque(list(self.story)[-events:], maxlen=events)
+
     def tell_story(self) -> str:
         """The last events, one a line: time, state before it, event."""
         return "\n".join(f"{at:12.6f} {state:<20} {event}" for at, state, event in self.story)
