@@ -171,7 +171,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(self._deliver, options.frame_octets_max)
         self._writer = FrameWriter(self._loop, self._before_flush)
-        self._bulk = BulkAhead(self._writer.send_parts)
+        self._bulk = BulkAhead(self._writer.send_parts, self.probe)
         self._waiting: deque[tuple[bytes, Debt | None] | list[Piece]] = deque()
         self._credit_records = 0
         self._credit_octets = 0
