@@ -190,6 +190,8 @@ class SealRefused(_MeshControl):
     relocation_low: Number
     session_rid: bytes
     binding_generation: Number
+    key: bytes
+    """Of the Actor: a session may be bound to several that move together."""
     error: ErrorBody
 
 

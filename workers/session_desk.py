@@ -108,7 +108,7 @@ class _Desked:
 
     def _refused(self, effect: effects.RefuseSeal) -> None:
         assert self._asked is not None
-        self._asked[1](_refusal(effect.terms, effect.kind, effect.reason))
+        self._asked[1](_refusal(effect.terms, self.machine.plan.key, effect.kind, effect.reason))
 
     def _close(self, effect: effects.CloseSocket) -> None:
         self.port.close(effect.code, effect.resume_token)
@@ -193,7 +193,9 @@ class SessionDesk:
         desked = self._bindings.get((command.session_rid, key))
         if desked is None:
             answer(
-                _refusal(terms_of(command), "NotFound", f"no session is bound to {describe_key(key)} here")
+                _refusal(
+                    terms_of(command), key, "NotFound", f"no session is bound to {describe_key(key)} here"
+                )
             )
         else:
             desked.asked(command, answer)
@@ -222,11 +224,11 @@ class SessionDesk:
         self._bindings.clear()
 
 
-def _refusal(terms: SealTerms, kind: str, reason: str) -> SealRefused:
+def _refusal(terms: SealTerms, key: ObjectKey, kind: str, reason: str) -> SealRefused:
     high, low = terms.identity.relocation_id
     binding = terms.binding
     error = ErrorBody(kind, {"message": reason})
-    return SealRefused(high, low, binding.session_rid, binding.binding_generation, error)
+    return SealRefused(high, low, binding.session_rid, binding.binding_generation, key, error)
 
 
 def _name(relocation: tuple[int, int]) -> str:

@@ -27,7 +27,7 @@ from sojourn.wire import (
 )
 from sojourn.workers.link import Link
 from sojourn.workers.session_desk import SessionDesk
-from sojourn.workers.session_wire import SessionCommand, SessionWire, binding_of, terms_of
+from sojourn.workers.session_wire import SessionCommand, SessionWire, actor_of, binding_of, terms_of
 
 if TYPE_CHECKING:
     from sojourn.workers.supervisor import Supervisor
@@ -219,10 +219,10 @@ class Sessions:
             self.node.loop.call_soon(self.arrived_here, answer)
 
     def _sealed(self, run: NodeRun, connection: int, command: SessionRelocationSealed) -> None:
-        """A 43 counts for the handoff whose 42 it repeats, on a connection to the session owner (R3.4)."""
-        terms = terms_of(command)
+        """A 43 counts for the handoff and the Actor whose 42 it repeats, on a connection to the session owner (R3.4)."""
+        terms, (key, _) = terms_of(command), actor_of(command)
         for contact in self._of(run):
-            if contact.wire.terms == terms:
+            if contact.wire.terms == terms and contact.wire.key == key:
                 contact.handle(events.SealAnswered(connection))
 
     def refused(self, run: NodeRun, connection: int, message: mesh.SealRefused) -> None:
@@ -236,6 +236,7 @@ class Sessions:
                 contact.wire.identity.relocation_id == relocation
                 and binding.session_rid == message.session_rid
                 and binding.binding_generation == message.binding_generation
+                and contact.wire.key == message.key
             ):
                 contact.handle(events.SealDenied(connection, no_binding, reason))
 

@@ -226,6 +226,12 @@ class Guest(sj.Actor, Guests):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
+    @sj.send
+    async def note(self, text: str) -> None:
+        """What its client tells it, in a file of its own."""
+        self.lines.append(text)
+        trace(self.id, f"ran {text}")
+
     @sj.request
     async def add(self, book: str, text: str) -> int:
         return self._enter(self.id.partition("-")[0], book, text)

@@ -158,15 +158,17 @@ class SessionOwner:
         for link, command in waiting:
             route_command(self.desk, link, command)
 
-    async def client(self, node: LocalNode, key: ObjectKey, generation: int = 1) -> BoundClient:
-        """Bind a new client to an Actor of this node: in its row, and at the desk."""
+    async def client(
+        self, node: LocalNode, key: ObjectKey, generation: int = 1, session: bytes = b""
+    ) -> BoundClient:
+        """Bind a client to an Actor of this node: in its row, and at the desk. A new one without `session`."""
         owner = self.peer.owner
         binding = Binding(
             owner.rid,
             owner.node_generation,
             owner.owner_id,
             owner.lease_generation,
-            secrets.token_bytes(8),
+            session or secrets.token_bytes(8),
             generation,
         )
         told = await node.call("bind_session", {"key": key, "binding": binding_fields(binding)})

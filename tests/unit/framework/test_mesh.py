@@ -51,7 +51,7 @@ EXAMPLES: list[MeshControl] = [
     RouteNotice(b"akey", 1, 2, 3, 22),
     Announce(b"{}"),
     HandoffTimes(1, 2, 3, 4),
-    SealRefused(1, 2, b"session", 3, ERROR),
+    SealRefused(1, 2, b"session", 3, b"aplayer", ERROR),
 ]
 
 

@@ -121,7 +121,7 @@ def controls(identity: HandoffIdentity) -> list[mesh.MeshControl]:
         mesh.Withdrawn(high, low, identity.attempt),
         mesh.FailureTold(high, low, identity.attempt, "TargetUnavailable", "it is Relocating"),
         mesh.HandoffTimes(high, low, 1, 2),
-        mesh.SealRefused(high, low, b"s1", 1, ERROR),
+        mesh.SealRefused(high, low, b"s1", 1, b"ap", ERROR),
         mesh.MarkerTaken(1, KEY, int(ObjectKind.ACTOR), 1, 4, 1),
         mesh.MarkerRefused(1),
         mesh.RouteNotice(KEY, int(ObjectKind.ACTOR), 1, 9, 1),
