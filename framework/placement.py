@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from sojourn.errors import Unavailable
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
@@ -28,6 +28,7 @@ class PlacementQuery:
         policy: the relocation policy the node must have for the type, None = any.
         wave: maintenance wave to stay out of (the source's); empty = no restriction.
         connected: runs with an authenticated connection, None = not asked.
+        refused: why the last attempt to connect to a run failed, for the text of a refusal.
         excluded: runs that are not to be chosen (the source itself).
     """
 
@@ -38,6 +39,7 @@ class PlacementQuery:
     application_version: int | None = None
     wave: str = ""
     connected: Collection[NodeRun] | None = None
+    refused: Mapping[NodeRun, str] = field(default_factory=dict)
     excluded: Collection[NodeRun] = ()
 
 
@@ -119,7 +121,8 @@ def _state_reason(query: PlacementQuery, node: NodeDescriptor) -> str | None:
     if node.cordoned:
         return "it is cordoned"
     if query.connected is not None and node.run not in query.connected:
-        return "there is no authenticated connection to this run"
+        why = query.refused.get(node.run)
+        return f"there is no authenticated connection to this run{f' ({why})' if why else ''}"
     if node.capacity and node.object_count >= node.capacity:
         return f"it is full ({node.object_count} of {node.capacity} objects)"
     return None

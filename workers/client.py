@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from sojourn.control import Control, ForgetRequest
 from sojourn.errors import InvalidOperation, NotConfigured, ShuttingDown
-from sojourn.handshake_octets import PeerRole
+from sojourn.handshake_octets import PeerRole, RefusalReason
 from sojourn.ids import actor_key
 from sojourn.options import Options
 from sojourn.rows import HostState
@@ -121,7 +121,8 @@ class Client(Member):
         """Join the mesh: links to every live node.
 
         Raises:
-            NotConfigured: a setting is wrong, or the store is `memory://` and the nodes are in other processes.
+            NotConfigured: a setting is wrong, the nodes have another secret, or the store is `memory://` and they
+                are in other processes.
             StoreUnavailable: the store cannot be reached.
         """
         self.calls.operations = MemberOperations(self).table
@@ -132,6 +133,7 @@ class Client(Member):
                     "memory:// lives in one process, and no node of this cluster is in this one: give the client the "
                     "store of its nodes, sqlite:///absolute/path or redis://host:port/db"
                 )
+            self._check_secret()
         except BaseException:
             await self.leave(1.0)
             raise
@@ -140,6 +142,15 @@ class Client(Member):
         self._outbox = Outbox(self._app, _ClientPort(self), LoopClock(self.loop), origin, 0, settings)
         self.state = HostState.SERVING
         return self
+
+    def _check_secret(self) -> None:
+        refusals = self.links.refusals()
+        strangers = [run for run, error in refusals.items() if error.reason == RefusalReason.WRONG_SECRET]
+        if strangers and not self.links.all():
+            raise NotConfigured(
+                f"the nodes of this cluster have another secret (option `secret`): {', '.join(map(str, strangers))} "
+                "refused this client"
+            )
 
     async def close(self, timeout_s: float = 2.0) -> None:
         """Leave the mesh; open requests end as ShuttingDown."""

@@ -266,6 +266,7 @@ class Coordinator(Handoffs):
             application_version=node.application_version if version is None else version,
             wave=node.config.wave,
             connected=node.connected_runs(),
+            refused=node.refusals(),
             excluded=(node.run, *refused),
         )
         return choose_node(query, node.roster.nodes(), to=to).require(query)

@@ -140,6 +140,10 @@ class Exchange:
         """This run and every run with a usable link."""
         return {self.run, *(link.peer for link in self.links.all())}
 
+    def refusals(self) -> dict[NodeRun, str]:
+        """Why there is no link to a run, where one was tried in vain."""
+        return {run: error.message for run, error in self.links.refusals().items()}
+
     def find_node(self, rid: bytes) -> NodeDescriptor:
         """The known node of a RID; see `Roster.by_rid`."""
         return self.roster.by_rid(rid, self.connected_runs())
@@ -178,6 +182,7 @@ class Exchange:
             ObjectKind(header.object_kind),
             header.stable_type.decode(),
             connected=self.connected_runs(),
+            refused=self.refusals(),
         )
         node = choose_node(query, self.roster.nodes()).require(query)
         return Route(node.run, header.object_kind, 0, 0, b"", self.loop.time())

@@ -127,6 +127,7 @@ class Links:
         self._arrivals: dict[NodeRun, asyncio.Future[Link]] = {}
         self._dial_results: dict[Greeting, asyncio.Future[Link | HandshakeRefused]] = {}
         self._keepers: dict[NodeRun, asyncio.Task[None]] = {}
+        self._refusals: dict[NodeRun, HandshakeRefused] = {}
         self._dialling = GreetingSet()
         self._warnings = PeerWarnings(_log, asyncio.get_running_loop().time)
         self._stopping = False
@@ -182,6 +183,10 @@ class Links:
             raise too_large("a message", message_octets, run, link.peer_frame_octets_max)
         return link
 
+    def refusals(self) -> dict[NodeRun, HandshakeRefused]:
+        """Runs that are wanted and not linked, with what the last dial ended in."""
+        return dict(self._refusals)
+
     def all(self) -> list[Link]:
         """Every usable link."""
         return [link for link in self._links.values() if not link.closing]
@@ -217,6 +222,7 @@ class Links:
 
     def unwant(self, run: NodeRun) -> None:
         """Stop dialling `run`; a link that stands is left as it is."""
+        self._refusals.pop(run, None)
         keeper = self._keepers.pop(run, None)
         if keeper is not None:
             keeper.cancel()
@@ -288,7 +294,10 @@ class Links:
         await asyncio.wait({task})
         if task.cancelled():
             return HandshakeRefused.of(RefusalReason.SHUTTING_DOWN, "this member is stopping")
-        return task.result()
+        outcome = task.result()
+        if isinstance(outcome, HandshakeRefused) and run in self._keepers:
+            self._refusals[run] = outcome
+        return outcome
 
     async def _dial_run(self, run: NodeRun, host: str, port: int) -> Link | HandshakeRefused:
         """One dial; a link that the peer dialled meanwhile is as good."""
@@ -448,6 +457,7 @@ class Links:
                 text = f"another connection to {run} was first"
                 result.set_result(HandshakeRefused.of(RefusalReason.DUPLICATE_DIAL, text))
             return
+        self._refusals.pop(run, None)
         link = Link(peer, self._receiver, self.options, self._link_closed)
         self._links[run] = link
         own = self._greeted.pop(run, None)

@@ -93,7 +93,11 @@ class MemberOperations:
         if to is not None:
             await self._named(to)
         query = PlacementQuery(
-            key, ObjectKind.ACTOR, arguments["stable_type"], connected=member.connected_runs()
+            key,
+            ObjectKind.ACTOR,
+            arguments["stable_type"],
+            connected=member.connected_runs(),
+            refused=member.refusals(),
         )
         node = choose_node(query, member.roster.nodes(), to=to).require(query)
         timeout_s = member.options.request_timeout_ms / 1000

@@ -258,3 +258,18 @@ async def stranger_port() -> AsyncIterator[int]:
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
+
+
+async def test_the_last_refusal_of_a_wanted_run_is_told_until_there_is_a_link() -> None:
+    async with member("a") as (a, _):
+        gone = run_of("b")
+        a.want(gone, "127.0.0.1:1")
+        await turn_until(lambda: gone in a.refusals())
+        assert a.refusals()[gone].reason == "unreachable"
+        async with member("b") as (b, _):
+            await b.ensure(a.identity, a.endpoint)
+            await turn_until(lambda: a.get(gone))
+            assert a.refusals() == {}
+        await turn_until(lambda: gone in a.refusals())
+        a.unwant(gone)
+        assert a.refusals() == {}

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from sojourn.errors import InvalidOperation, NotConfigured, SojournError, Unavailable
+from sojourn.options import Options
 from sojourn.rows import HostState
+from sojourn.workers.client import Client
 from sojourn.workers.pool import WorkerPool
 
 from tests.links.members import turn_until
@@ -99,3 +101,11 @@ async def test_the_status_of_a_node_shows_that_its_store_file_is_gone(tmp_path: 
         assert (after["ready"], after["store"]["failing"]) == (True, False)
         assert after["store"]["errors"] >= during["store"]["errors"]
         assert fleet.journal.named("store_works_again")
+
+
+async def test_a_client_with_another_secret_is_told_so_when_it_connects() -> None:
+    async with cluster(nodes=1, workers=1) as fleet:
+        options = Options.from_mapping(fleet.options.to_mapping() | {"secret": "another secret of 16 bytes"})
+        stranger = Client(fleet.client._app, options, "stranger")
+        with pytest.raises(NotConfigured, match=r"have another secret \(option `secret`\): n0@\d+ refused"):
+            await stranger.connect_cluster()

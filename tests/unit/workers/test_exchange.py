@@ -22,6 +22,7 @@ from sojourn.frames import (
     parse_reply_header,
     set_hops,
 )
+from sojourn.handshake_octets import HandshakeRefused
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key, spot_key
 from sojourn.options import Options
 from sojourn.rows import HostState, NodeDescriptor, TypeSupport
@@ -67,12 +68,16 @@ class FakeLinks:
     def __init__(self) -> None:
         self.up: dict[NodeRun, FakeLink] = {}
         self.dialled: list[tuple[NodeRun, str]] = []
+        self.refused: dict[NodeRun, HandshakeRefused] = {}
 
     def get(self, run: NodeRun) -> FakeLink | None:
         return self.up.get(run)
 
     def all(self) -> list[FakeLink]:
         return list(self.up.values())
+
+    def refusals(self) -> dict[NodeRun, HandshakeRefused]:
+        return self.refused
 
     async def ensure(self, run: NodeRun, endpoint: str) -> None:
         self.dialled.append((run, endpoint))
@@ -181,6 +186,16 @@ async def test_with_intent_a_node_is_chosen_for_it(
     member.connect_to(THERE)
     route = await member.resolve(KEY, parse_record_header(maker.record(KEY, 1, flags=FLAG_INTENT)))
     assert (route.run, route.object_generation) == (THERE, 0)
+
+
+async def test_where_no_node_can_be_reached_the_reason_is_told(member: Member, maker: FakeNode) -> None:
+    member.knows(THERE)
+    header = parse_record_header(maker.record(KEY, 1, flags=FLAG_INTENT))
+    with pytest.raises(Unavailable, match=r"there@9: there is no authenticated connection to this run$"):
+        await member.resolve(KEY, header)
+    member.wires.refused[THERE] = HandshakeRefused.of("too-many-connections", "refused by the peer")
+    with pytest.raises(Unavailable, match=r"to this run \(too-many-connections: refused by the peer\)"):
+        await member.resolve(KEY, header)
 
 
 async def test_a_link_is_dialled_only_where_there_is_none(member: Member) -> None:
