@@ -276,9 +276,7 @@ class Coordinator(Handoffs):
         node = self._node
         async with asyncio.timeout_at(deadline - self.options.seal_time_min_s):
             await node.connect(target.run)
-            await node.retention.room()
-            await self.budget.wait_room(target.run)
-            await self.following.own_marker_back(held)
+            await self._room(held, target.run)
         return node.links.for_move(target.run, node.options.max_frame_bytes)
 
     async def _prepare_worker(self, held: LocalObject, worker: int, deadline: float) -> None:
@@ -293,8 +291,20 @@ class Coordinator(Handoffs):
                 raise Unavailable(f"node {node.run} is {node.state.value}", applied="no")
             if not await node.creation.wait_ready(lambda: worker in node.object_counts):
                 raise Unavailable(f"worker {worker} of node {node.run} is not ready", applied="no")
-            await node.retention.room()
+            await self._room(held, None)
+
+    async def _room(self, held: LocalObject, target: NodeRun | None) -> None:
+        """Wait until a seal may come: the node keeps no more than its limit (B5.3), the budget towards another node has
+        room (R5.4), and no marker is out. While the later of them are waited for, the node may have come above its
+        limit again."""
+        retention = self._node.retention
+        while True:
+            if target is not None:
+                await self.budget.wait_room(target)
+            await retention.room()
             await self.following.own_marker_back(held)
+            if not retention.over:
+                return
 
     async def _with_rows(self, held: LocalObject, make: Callable[[_Unit], DriverT]) -> DriverT | None:
         """Read the unit's rows at a moment at which nothing else writes them, and make its driver right then.
