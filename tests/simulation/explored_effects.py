@@ -63,6 +63,7 @@ class Effects(Link):
     released: int
     outcomes: int
     ends: dict[str, str]
+    records: tuple[str, ...]
     saved: tuple[str, ...]
     hops: dict[str, int]
     target_class: type[TargetHandoff]
@@ -357,7 +358,20 @@ class Effects(Link):
         row = self.rows[participant(record)]
         if row.owner != run_of(who):
             raise Violation(f"{who} runs {record} while the row names {row.owner}: two owners")
+        if self.unbroken and not self.doomed:
+            for earlier in self.before(record):
+                if earlier not in self.ends:
+                    raise Violation(f"{record} is handled before {earlier}")
         self.end(record, f"handled at {who}")
+
+    def before(self, record: str) -> list[str]:
+        """What has its turn first: the saved work, and what the same sender sent to the source before (R4.6, B9.4)."""
+        first = [each for each in self.saved if participant(each) == participant(record) and each != record]
+        if record in self.saved or record.startswith("direct"):
+            return first
+        sent = self.records[: self.records.index(record)]
+        same = [each for each in sent if participant(each) == participant(record)]
+        return first + [each for each in same if not each.startswith("direct")]
 
     def end(self, record: str, how: str) -> None:
         if record in self.ends:

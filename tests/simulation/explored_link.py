@@ -28,6 +28,8 @@ class Link(Store):
     link: int | None
     """The connection that stands, None while it is cut."""
     links: int
+    unbroken: bool
+    """No connection was cut so far: across a cut no order is promised (B9.4)."""
     frames: dict[str, tuple[Frame, ...]]
     """On their way, by sender, oldest first; the last of a connection is `("lost", number)`."""
     unsent: tuple[Frame, ...]
@@ -77,6 +79,7 @@ class Link(Store):
 
     def end_frames(self, who: str, keep: int) -> None:
         """What is behind these first frames never arrives, but for the end of the connection."""
+        self.unbroken = False
         dropped = self.frames[who][keep:]
         self.lost |= {frame[2] for frame in dropped if frame[0] in ("relay", "follow")}
         self.cut_off += tuple((who, frame) for frame in dropped if frame[0] in CONTROL)

@@ -36,7 +36,7 @@ from tests.simulation.explored_states import instant, picture
 from tests.simulation.explored_store import KEYS, B, first_rows
 from tests.simulation.history import Violation
 
-__all__ = ["SINGLE", "UNIT", "UNIT_TURNED", "WORLDS", "Model", "Step", "Unit"]
+__all__ = ["LINE", "SINGLE", "UNIT", "UNIT_TURNED", "WORLDS", "Model", "Step", "Unit"]
 
 Step = tuple[str, Callable[["Model"], None]]
 OVER_AT_SOURCE = (SourceClosed, SourceRestored)
@@ -46,7 +46,7 @@ WORKER_MATTERS = (ObjectStaged, RelayReady, Committing)
 
 class Unit(NamedTuple):
     """A world: how many participants, and the records; each name ends in the participant it is for. `direct` comes
-    to the target, `late` to the source, after the seal or before it."""
+    to the target, the others to the source, from one sender in this order, before the seal or behind it."""
 
     participants: int
     records: tuple[str, ...]
@@ -55,7 +55,8 @@ class Unit(NamedTuple):
 SINGLE = Unit(1, ("late0", "direct0"))
 UNIT = Unit(2, ("late0", "direct1"))
 UNIT_TURNED = Unit(2, ("late1", "direct0"))
-WORLDS = {"single": SINGLE, "unit": UNIT, "unit-turned": UNIT_TURNED}
+LINE = Unit(1, ("late0", "then0", "last0"))
+WORLDS = {"single": SINGLE, "unit": UNIT, "unit-turned": UNIT_TURNED, "line": LINE}
 
 
 class Model(Effects):
@@ -80,6 +81,7 @@ class Model(Effects):
         self.late = ()
         self.link = 1
         self.links = 1
+        self.unbroken = True
         self.frames = {"S": (), "T": ()}
         self.unsent = ()
         self.outbox = {"S": (), "T": ()}
@@ -131,6 +133,7 @@ class Model(Effects):
             calls.get("T"),
             self.late,
             self.link,
+            self.unbroken,
             frames["S"],
             frames["T"],
             self.unsent,
@@ -183,7 +186,7 @@ class Model(Effects):
         for index, (who, frame) in enumerate(self.echoes):
             if self.hears(peer_of(who)):
                 yield f"{frame[0]} of {who} once more", lambda m, i=index: m.echo(i)
-        for record in self.to_arrive:
+        for record in self.may_arrive():
             if ("T" if record.startswith("direct") else "S") not in self.dead:
                 yield f"{record} arrives", lambda m, r=record: m.arrive(r)
         if "T" in self.dead and self.unnoticed("S") is None and not self.gone:
@@ -199,6 +202,11 @@ class Model(Effects):
     def may_happen(self, fault: str) -> bool:
         """Whether this fault is in the alphabet of this walk."""
         return not self.only or fault.startswith(self.only)
+
+    def may_arrive(self) -> list[str]:
+        """What comes to the target at any time, and the next of what one sender sends to the source."""
+        direct = [record for record in self.to_arrive if record.startswith("direct")]
+        return direct + [record for record in self.to_arrive if record not in direct][:1]
 
     def ordinary_steps(self) -> Iterator[Step]:
         """What happens by itself, and before any time passes if nothing is wrong."""

@@ -9,7 +9,7 @@ from sojourn.handoff.machine import DeadlineReached, Event, Machine
 from tests.machines.outside import outside_events
 from tests.simulation.explore import explore
 from tests.simulation.explored_effects import MANIFEST
-from tests.simulation.explored_model import SINGLE, UNIT, Model, Unit
+from tests.simulation.explored_model import LINE, SINGLE, UNIT, Model, Unit
 from tests.simulation.explored_states import clone_machine, picture
 from tests.simulation.history import Violation
 from tests.simulation.mutants.explored import EXPLORED, Planted
@@ -43,7 +43,7 @@ OUTSIDE_SAMPLES: dict[type[Event], list[Event]] = {
 }
 
 
-@pytest.mark.parametrize("unit", [SINGLE, UNIT], ids=["single", "unit"])
+@pytest.mark.parametrize("unit", [SINGLE, UNIT, LINE], ids=["single", "unit", "line"])
 def test_no_interleaving_with_one_fault_breaks_a_promise(unit: Unit) -> None:
     met: dict[object, tuple[Machine, float]] = {}
 

@@ -14,7 +14,7 @@ from sojourn.handoff.source import SourceHandoff
 from sojourn.handoff.target import TargetHandoff
 from sojourn.handoff.terms import DirectDisposal, RowFacts
 
-from tests.simulation.explored_model import SINGLE, UNIT, Model, Unit
+from tests.simulation.explored_model import LINE, SINGLE, UNIT, Model, Unit
 from tests.simulation.explored_store import Call
 from tests.simulation.mutants.planting import changed, nothing
 
@@ -291,3 +291,38 @@ def _no_fallback() -> dict[str, Any]:
         self._remove(state, "the link broke", None, DirectDisposal.FAIL)
 
     return target({(ts.RelayReady, ev.LinkLost): give_up})
+
+
+# the order of one sender
+
+
+@planted("the temporary queue is opened before the relay", "R4.6.1", LINE, "is handled before", 0)
+def _queue_first() -> dict[str, Any]:
+    opened = TargetHandoff._open
+
+    def turned(self: Any, state: Any) -> None:
+        state.queue, state.relay.records = state.relay.records, state.queue
+        opened(self, state)
+
+    return target(_open=turned)
+
+
+@planted("what was held goes back in front of the captured queue", "R4.2.8", LINE, "is handled before")
+def _hold_first() -> dict[str, Any]:
+    def open_source(self: Any, records: tuple[str, ...]) -> Event | None:
+        held = records[len(self.saved) :]
+        return Model.open_source(self, (*held, *self.saved))
+
+    return {"open_source": open_source}
+
+
+@planted("late messages overtake the backlog", "R4.4.7", LINE, "is handled before")
+def _overtake() -> dict[str, Any]:
+    def past(self: Any, state: Any, event: ev.RecordArrived, now: float) -> None:
+        state.backlog.insert(0, event.record)
+        if len(state.backlog) > 1:
+            self._drain(state)
+
+    return source(
+        {(ss.CommitAwaited, ev.RecordArrived): past, (ss.CutoverSubmitting, ev.RecordArrived): past}
+    )
