@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sojourn.control import OpenRequest, Restore, Restored, SavedRequest, UnitMember
 from sojourn.errors import ERROR_KINDS, InternalFailure, SojournError, Unavailable, error_from_fields
 from sojourn.frames import parse_record_header
-from sojourn.handoff.machine import DeadlineReached, Effect, Event, IllegalTransition, Log, Machine
+from sojourn.handoff.machine import NO_STORY, DeadlineReached, Effect, Event, IllegalTransition, Log, Machine
 from sojourn.handoff.terms import HandoffIdentity
 from sojourn.ids import describe_key
 from sojourn.workers.bulk_out import BulkOut
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["HandoffDriver", "relocation_name"]
 
 
-STORY_LATE_MAX = 6
-"""How many past events a handoff remembers that is over."""
 RESTORES_MAX = 3
 """So many workers may end while they restore an object before it is given up: perhaps it ends them."""
 MachineT = TypeVar("MachineT", bound=Machine)
@@ -47,6 +45,25 @@ class HandoffDriver(Generic[MachineT]):
         forgotten: nothing is left to do; whatever still comes is not heard.
         is_over: only its identity is remembered, and a route may be left.
     """
+
+    __slots__ = (
+        "_identity",
+        "_link",
+        "_node",
+        "_steps",
+        "_timer",
+        "_timer_at",
+        "_unit",
+        "_wire",
+        "_worker",
+        "_worker_gone",
+        "forgotten",
+        "frames",
+        "held",
+        "is_over",
+        "machine",
+        "number",
+    )
 
     def __init__(
         self,
@@ -108,7 +125,7 @@ class HandoffDriver(Generic[MachineT]):
         """Only news of an identity that is over still come, for a minute and more: keep what those need, the effects
         named in `late` and the machine's state (B8.4, B8.6). Thousands of moves may have ended within that time."""
         self._steps = {kind: self._steps[kind] for kind in late}
-        self.machine.abridge(STORY_LATE_MAX)
+        self.machine.story = NO_STORY
         self.is_over = True
 
     def _arm(self) -> None:

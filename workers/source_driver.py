@@ -63,6 +63,16 @@ LATE_EFFECTS = (
 class SourceDriver(SourceObject[SourceHandoff]):
     """One handoff to another node, at its source."""
 
+    __slots__ = (
+        "_bound",
+        "_debt",
+        "_past_boundary",
+        "_relay_marks",
+        "_relayed",
+        "_sessions",
+        "plan",
+    )
+
     def __init__(
         self,
         node: Supervisor,

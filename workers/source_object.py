@@ -54,6 +54,21 @@ MachineT = TypeVar("MachineT", bound=Machine)
 class SourceObject(HandoffDriver[MachineT]):
     """One handoff at its source. `outcome` ends when the machine reports."""
 
+    __slots__ = (
+        "_authority_gone",
+        "_chunk_limit",
+        "_object_generation",
+        "_owner_generation",
+        "_rows",
+        "_sealed_ns",
+        "_taken",
+        "manifest",
+        "messages",
+        "outcome",
+        "payload",
+        "told",
+    )
+
     _bound = False
     """The unit is bound to a session: a turn that outlasts its seal postpones the move (B8.12)."""
 

@@ -70,6 +70,16 @@ relay."""
 class TargetDriver(TargetRestoring):
     """One handoff at its target."""
 
+    __slots__ = (
+        "_early",
+        "_early_markers",
+        "_let_go",
+        "_previous",
+        "_work",
+        "heir",
+        "plan",
+    )
+
     def __init__(
         self,
         node: Supervisor,

@@ -35,6 +35,21 @@ __all__ = ["TargetRestoring"]
 class TargetRestoring(HandoffDriver[TargetHandoff]):
     """See the module text."""
 
+    __slots__ = (
+        "_answer",
+        "_assembly",
+        "_counted",
+        "_dropped",
+        "_length",
+        "_lost",
+        "_opening",
+        "_out",
+        "_requests",
+        "_row_told",
+        "_rows",
+        "_sends",
+    )
+
     def __init__(
         self,
         node: Supervisor,

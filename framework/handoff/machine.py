@@ -19,6 +19,7 @@ import msgspec
 from sojourn.errors import InternalFailure
 
 __all__ = [
+    "NO_STORY",
     "STORY_EVENTS_MAX",
     "DeadlineReached",
     "Effect",
@@ -36,6 +37,10 @@ __all__ = [
 
 STORY_EVENTS_MAX = 50
 """How many past events a machine remembers for its bug reports."""
+
+
+NO_STORY: deque[tuple[float, str, Any]] = deque(maxlen=0)
+"""For machines that have little left to do and are many: remembers nothing, and one does for all of them."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -196,10 +201,6 @@ class Machine:
         if type(self.state) not in rule.targets:
             raise self._illegal(f"{kind.__name__} led to {type(self.state).__name__}, which the table omits")
         return effects
-
-    def abridge(self, events: int) -> None:
-        """Remember no more than so many events from now on: this machine has little left to do."""
-        self.story = deque(list(self.story)[-events:], maxlen=events)
 
     def tell_story(self) -> str:
         """The last events, one a line: time, state before it, event."""

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sojourn.handoff import events as ev
 from sojourn.handoff import target_states as ts
-from sojourn.handoff.machine import Event, IllegalTransition, Machine
+from sojourn.handoff.machine import NO_STORY, Event, IllegalTransition, Machine
 from sojourn.handoff.source_states import FollowOnly
 from sojourn.workers import source_driver, target_driver
-from sojourn.workers.handoff_driver import STORY_LATE_MAX
 
 from tests.machines.samples import KEY, SAMPLES, A, B, source_in, target_in
+from tests.unit.workers.outside_rig import message
 from tests.unit.workers.test_from_outside import rig_of
 
 
@@ -66,10 +66,12 @@ async def test_a_target_that_is_open_keeps_no_more_than_late_frames_need() -> No
         driver._requests = [object()]  # type: ignore[list-item]
         rig.link(A)
         driver.handle(ev.DispatchOpened())
+        driver.handle(ev.DirectArrived(message(5)))
         assert driver.is_over
         assert set(driver._steps) == set(target_driver.LATE_EFFECTS)
         assert driver._requests == []
-        assert len(driver.machine.story) <= STORY_LATE_MAX
+        assert not driver.machine.story
+        assert not NO_STORY
         assert driver.held.key == KEY
 
 

@@ -30,6 +30,15 @@ class Link:
     connection_id = 3
 
 
+class Deaf(TargetDriver):
+    """Keeps what its machine would be told."""
+
+    heard: list[Event]
+
+    def handle(self, event: Event) -> None:
+        self.heard.append(event)
+
+
 class Target:
     """A staging whose machine hears nothing: what counts is what the node keeps."""
 
@@ -42,9 +51,8 @@ class Target:
         fence = TargetFence(HERE.rid, HERE.generation, "here@7", 7)
         wire = HandoffWire.of_source(IDENTITY, fence, KEY, ObjectKind.INSTANCE_SPOT, "Device", 5, 3)
         plan = TargetPlan(IDENTITY, KEY, HERE, 1e9)
-        self.driver = TargetDriver(self.node, held, 1, plan, wire, HandoffOptions())
-        self.heard: list[Event] = []
-        self.driver.handle = self.heard.append  # type: ignore[method-assign, assignment]
+        self.driver = Deaf(self.node, held, 1, plan, wire, HandoffOptions())
+        self.heard = self.driver.heard = []
         body = node.record(KEY, 1)
         route = route_fence(KEY, ObjectKind.INSTANCE_SPOT, 5, THERE, 3, 9)
         self.body = complete_record(body, parse_record_header(body), route, 5)
