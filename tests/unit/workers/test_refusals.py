@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from sojourn.errors import Unavailable
+from sojourn.handoff import effects, events
 from sojourn.handoff.terms import TargetFailure
 from sojourn.ids import NodeRun
 from sojourn.options import Options
@@ -17,6 +18,7 @@ from sojourn.workers.coordinator import Coordinator
 from sojourn.workers.host_move import STOPPING, MoveResult
 from sojourn.workers.intake import Intake
 from sojourn.workers.objects import Place
+from sojourn.workers.target_driver import TargetDriver
 
 KEY = b"sdesk"
 EAST, WEST = NodeRun(b"east", 1), NodeRun(b"west", 1)
@@ -155,3 +157,24 @@ async def test_a_target_says_what_is_wrong_with_it(changes: dict[str, Any], reas
     assert isinstance(refused, TargetFailure)
     assert refused.reason == reason
     assert text in str(refused)
+
+
+async def test_a_target_whose_workers_end_before_the_object_is_built_says_so_at_once() -> None:
+    """Its source serves on in milliseconds; a worker takes seconds to start (R4.2.8)."""
+    told: list[Any] = []
+
+    class Target(TargetDriver):
+        def __init__(self) -> None:
+            self._node = cast(Any, SimpleNamespace(run=EAST))
+            self._out = None
+
+        def _start_restoring(self) -> None:
+            """No worker is ready."""
+
+        def handle(self, event: Any) -> None:
+            told.append(event)
+
+    Target()._restore_object(effects.RestoreObject(1, 2))
+    (failed,) = told
+    assert isinstance(failed, events.RestoreFailed)
+    assert failed.error == TargetFailure("TargetUnavailable", "no worker of node east@1 is ready")
