@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.control import DropObject, Opened, OpenObject, Restored, SavedRequest, UnitMember
 from sojourn.errors import InternalFailure, SojournError, Unavailable, error_from_fields
-from sojourn.frames import FLAG_MARKER, RecordHeader, parse_record_header
+from sojourn.frames import FLAG_MARKER, RecordHeader
 from sojourn.handoff import effects, events
 from sojourn.handoff.local import LocalHandoff, LocalPlan
 from sojourn.handoff.machine import Event, Log
@@ -109,22 +109,18 @@ class LocalDriver(SourceObject[LocalHandoff]):
 
     def shut_down(self) -> None:
         """The node stops and waits no longer: nothing of the object runs here any more."""
-        if self.outcome.done() or self.machine.phase is Phase.OWNER_COMMITTED:
+        if self.machine.phase is Phase.OWNER_COMMITTED:
             return
         self._fail_records(self.machine.held, "ShuttingDown", "its node stopped while it moved")
-        name = describe_key(self.held.key)
-        error = Unavailable(
-            f"{name} was on its way to {self._destination} when its node stopped",
-            object_id=name,
-            phase=self.machine.phase,
-            applied="no",
-        )
         if self.machine.phase in (Phase.TARGET_RESTORING, Phase.STORE_RETRY):
-            self._taken.fail(error)  # else nothing is captured, or it goes on in the old worker
-        detail = "the node stopped while it moved"
-        self.outcome.set_result(
-            MoveResult("failed", "ShutdownRequested", detail, self._target, worker=self.wanted)
-        )
+            name = describe_key(self.held.key)
+            text = f"{name} was on its way to {self._destination} when its node stopped"
+            self._taken.fail(Unavailable(text, object_id=name, phase=self.machine.phase, applied="no"))
+        if not self.outcome.done():
+            detail = "the node stopped while it moved"
+            self.outcome.set_result(
+                MoveResult("failed", "ShutdownRequested", detail, self._target, worker=self.wanted)
+            )
 
     # records ------------------------------------------------------------------------------------
 
@@ -256,9 +252,7 @@ class LocalDriver(SourceObject[LocalHandoff]):
         )
         held.settle_debts(node.retention)
         waited = self._take_again()
-        for body in records:
-            header = parse_record_header(body)
-            node.router.into(self._find(header.key) or held, body, header, None, None)
+        self._deliver(effects.DeliverRecords(tuple(records)))
         self._deliver_waited(waited)
         return answer
 
