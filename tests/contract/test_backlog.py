@@ -66,11 +66,11 @@ async def test_a_backlog_goes_first_and_locks_nobody_out(stand: Stand, peer: Pee
 
 
 async def test_ct_23_a_backlog_above_the_job_limit_runs_in_order(stand: Stand, peer: Peer) -> None:
-    """16 permits for 1,200 waiting messages; other objects of the node go on meanwhile: what waits in the backlog holds
-    no permit (R4.3.5, R4.6.3, B5.4), and no limit applies to it alone (R5.3)."""
+    """16 permits, and 1,024 credits of a link, for 2,300 waiting messages; other objects of the node go on meanwhile:
+    what waits in the backlog holds neither (R4.3.5, R4.6.3, B5.4), and no limit applies to it alone (R5.3)."""
     key, other = await ledger_at(peer, stand.a), await ledger_at(peer, stand.b, "other")
     taken = await take(peer, stand.a, key)
-    texts = [str(number) for number in range(1200)]
+    texts = [str(number) for number in range(2300)]
     move = await source(peer, stand.b, taken, [peer.saved(key, "note", text) for text in texts[:500]])
     await move.ready()
     for text in texts[1000:]:

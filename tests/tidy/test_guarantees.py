@@ -13,6 +13,24 @@ SHOWN_BY = "shown by"
 NAME = re.compile(r"`(test_\w+)`|\bCT-(\d\d)\b")
 
 
+SECTION_12 = {
+    PROMISED: (
+        "One owner",
+        "A target waits",
+        "What waited runs first",
+        "Each sender's order survives a move",
+        "A client's session survives the move of its Actor",
+    ),
+    "## Not promised": (
+        "Order across senders",
+        "Exactly once across a crash",
+        "Order across a cut connection",
+        "A word that a move has ended",
+    ),
+}
+"""The rows that say what section 12 of the contract promises and does not promise, line by line."""
+
+
 def names_of_tests() -> set[str]:
     """Names of all test functions."""
     return {
@@ -53,3 +71,20 @@ def test_every_promise_is_shown_by_tests_that_exist() -> None:
         ]
     assert not wrong, "\n".join(wrong)
     assert {section for section, _, _ in rows()} == {PROMISED, "## Not promised"}
+
+
+def test_every_line_of_section_12_has_its_row_and_a_test() -> None:
+    named = {(section, title): NAME.findall(shown) for section, title, shown in rows()}
+    for section, titles in SECTION_12.items():
+        for title in titles:
+            assert named.get((section, title)), f"{section}: {title}"
+
+
+def test_no_test_that_is_named_can_be_skipped() -> None:
+    """A promise that is shown only where something is installed is not shown."""
+    wanted = {name for _, _, shown in rows() for name, _ in NAME.findall(shown) if name}
+    for path in python_files("tests"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in wanted:
+                marks = [ast.unparse(mark) for mark in node.decorator_list]
+                assert not [mark for mark in marks if "skip" in mark or "xfail" in mark], (path.name, marks)
