@@ -114,6 +114,6 @@ def _is_free(block: mmap.mmap) -> bool:
     """True when no view of `block` exists: memory that somebody looks at cannot change its size."""
     try:
         block.resize(BLOCK_OCTETS)
-    except (BufferError, SystemError):  # SystemError: this system cannot change it at all
+    except (BufferError, SystemError, OSError, ValueError):  # or this system cannot change the size of any
         return False
     return True
