@@ -32,7 +32,7 @@ from sojourn.workers.local_node import LocalNode
 
 from tests.contract.app import TRACE_VARIABLE, app
 
-__all__ = ["Event", "NodeLog", "Stand", "fresh", "standing"]
+__all__ = ["NODE_WITH_LOG", "Event", "NodeLog", "Stand", "fresh", "standing"]
 
 LIMIT_S = 20.0
 """No fact that a test waits for takes this long."""
@@ -186,9 +186,11 @@ async def standing(
     workers: int = 1,
     store: str | None = None,
     make: Callable[..., LocalCluster] = LocalCluster,
+    program: str = NODE_WITH_LOG,
     **options: Any,
 ) -> AsyncIterator[Stand]:
-    """Start a cluster whose traces and log are kept in `folder`; `make` stands for `LocalCluster`."""
+    """Start a cluster whose traces and log are kept in `folder`; `make` stands for `LocalCluster`, `program` is what
+    a node's interpreter runs."""
     traces = folder / "traces"
     traces.mkdir()
     log = NodeLog(folder / "nodes.log")
@@ -202,7 +204,7 @@ async def standing(
             store=store,
             options=options,
             log_level="INFO",
-            command=("-P", "-c", NODE_WITH_LOG, str(log.path)),
+            command=("-P", "-c", program, str(log.path)),
         )
         async with cluster:
             location = open_location_store(cluster.options.store_url, cluster.options.cluster)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.contract.stand import NODE_WITH_LOG
 from tests.faults.stand import FaultStand, faulty
 
 
@@ -16,7 +17,9 @@ async def nodes(
 ) -> AsyncIterator[FaultStand]:
     """The cluster of a module."""
     folder = tmp_path_factory.mktemp("faults")
-    async with faulty(folder, redis_url, **getattr(request.module, "OPTIONS", {})) as running:
+    module = request.module
+    program = getattr(module, "PROGRAM", NODE_WITH_LOG)
+    async with faulty(folder, redis_url, program, **getattr(module, "OPTIONS", {})) as running:
         yield running
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "PREPARE",
     "READY",
     "RELAY",
+    "ROUTE",
     "Network",
     "Trap",
     "Way",
@@ -32,7 +33,7 @@ __all__ = [
     "network",
 ]
 
-READY, RELAY, CUTOVER, PREPARE, CHUNK = 30, 31, 34, 40, 52
+READY, RELAY, CUTOVER, PREPARE, ROUTE, CHUNK = 30, 31, 34, 40, 44, 52
 """Commands of a move (wire.md)."""
 _PREAMBLE_OCTETS = 8
 _HANDSHAKE_MESSAGES = 2

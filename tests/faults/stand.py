@@ -22,7 +22,7 @@ from sojourn.workers.local_cluster import LocalCluster
 from sojourn.workers.local_node import LocalNode
 
 from tests.contract.app import Member
-from tests.contract.stand import LIMIT_S, Stand, fresh, standing
+from tests.contract.stand import LIMIT_S, NODE_WITH_LOG, Stand, fresh, standing
 from tests.contract.store_proxy import StoreProxy, before_redis
 from tests.faults.network import PREPARE, READY, Network, Trap, network
 
@@ -309,7 +309,9 @@ class FaultStand:
 
 
 @asynccontextmanager
-async def faulty(folder: Path, redis_url: str, **options: Any) -> AsyncIterator[FaultStand]:
+async def faulty(
+    folder: Path, redis_url: str, program: str = NODE_WITH_LOG, **options: Any
+) -> AsyncIterator[FaultStand]:
     """Start the three nodes; when it ends, none of the processes there ever were is left."""
     port = urlsplit(redis_url).port
     assert port is not None
@@ -324,7 +326,7 @@ async def faulty(folder: Path, redis_url: str, **options: Any) -> AsyncIterator[
             _Cluster.places.append({"port": listen, "advertise": advertise, "store_url": url})
         settings = OPTIONS | options
         async with standing(
-            folder, NODES, 1, redis_url, make=_Cluster, cluster=folder.name, **settings
+            folder, NODES, 1, redis_url, make=_Cluster, program=program, cluster=folder.name, **settings
         ) as it:
             fault = FaultStand(it, between, stores, pids)
             await fault.note_processes()
