@@ -207,10 +207,12 @@ class Seal(_Control):
 
 
 class Unseal(_Control):
-    """The handoff ended before its boundary: dispatch goes on from the captured queue (R4.2.8)."""
+    """The handoff ended before its boundary: dispatch goes on from the captured queue (R4.2.8). `moved`: the owner was
+    written under the next owner generation, and the other worker has ended since (B8.7)."""
 
     key: bytes
     handoff: int
+    moved: bool = False
 
 
 class DropObject(_Control):

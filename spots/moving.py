@@ -242,6 +242,8 @@ class Moving:
         if cell.phase is Phase.SEALING:
             cell.phase = Phase.OPEN  # it still waited for the running turn
             return
+        for each in in_unit_order(cell):
+            each.owner_generation += message.moved
         jobs, cell.captured = cell.captured or [], None
         for job in jobs + cell.take_all():
             cell.put(job)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sojourn.control import DropObject, Opened, OpenObject, Restored, SavedRequest, UnitMember
+from sojourn.control import DropObject, Opened, OpenObject, Restored, SavedRequest, UnitMember, Unseal
 from sojourn.errors import InternalFailure, SojournError, Unavailable, error_from_fields
 from sojourn.frames import FLAG_MARKER, RecordHeader
 from sojourn.handoff import effects, events
@@ -44,6 +44,20 @@ _HERE = 0
 class LocalDriver(SourceObject[LocalHandoff]):
     """One move within the node, to the worker in slot `wanted`."""
 
+    __slots__ = (
+        "_checksum",
+        "_counted",
+        "_dropped",
+        "_goes_on",
+        "_interruption_ns",
+        "_lane",
+        "_out",
+        "_running",
+        "_saved",
+        "plan",
+        "wanted",
+    )
+
     def __init__(
         self,
         node: Supervisor,
@@ -67,6 +81,7 @@ class LocalDriver(SourceObject[LocalHandoff]):
         self._out: BulkOut | None = None
         self._counted = False
         self._dropped = False
+        self._goes_on = False
         self._saved: list[SavedRequest] = []
         self._running: RunningRequests | None = None
         """What the old worker had taken and not answered: it may have come with an earlier move (B7.1)."""
@@ -222,19 +237,30 @@ class LocalDriver(SourceObject[LocalHandoff]):
 
     # open ---------------------------------------------------------------------------------------
 
+    def _end_dispatch(self, effect: effects.EndDispatch) -> None:
+        """The owner is written. Where the new worker has ended since and the old one has not, the object goes on there:
+        nothing of it was ever stopped for good."""
+        self._goes_on = not self._stands and not self._worker_gone
+        if not self._goes_on:
+            super()._end_dispatch(effect)
+
     def _drop_object(self, effect: effects.DropObject) -> None:
-        """Where the payload is needed again, the old worker may be the one that takes it: no closing callback then,
-        which would keep the object there for as long as it runs."""
-        needed = effect.reason and not self._stands
-        super()._drop_object(effects.DropObject("") if needed else effect)
+        if not self._goes_on:
+            super()._drop_object(effect)
 
     def _open_dispatch(self, effect: effects.OpenDispatch) -> None:
         for each in self._unit:
             owner_generation = each.owner_generation + 1
             each.settle(each.object_generation, owner_generation, self._node.run, self._node.lease_generation)
         if self._stands:
+            # Till now they were the old worker's: what a worker only stages is lost with it without harm (B3.5).
+            self._node.ledger.arrived(self.wanted, self.messages)
             self._ask(self._opened(self._open(self.wanted, self._saved, effect.queue)))
-        else:  # it is written, and the payload is still here: another worker takes it (B6.6)
+        elif self._goes_on:
+            self._node.pool.control(self._worker, Unseal(self.held.key, self.number, moved=True))
+            self._reopen(effect.queue)
+            self._node.loop.call_soon(self.handle, events.DispatchOpened())
+        else:  # both have ended, and the payload is still here: another worker takes it (B6.6)
             self._wait_as_new()
             self._ask(self._open_elsewhere(effect.queue))
 
@@ -268,6 +294,7 @@ class LocalDriver(SourceObject[LocalHandoff]):
             )
             if self._authority_gone:
                 node.pool.control(worker, DropObject(held.key, "", self.number))
+                node.ledger.left(worker, result.messages)
                 raise self._authority_error()
         except SojournError as error:
             self._not_restored(tuple(records), error)

@@ -17,8 +17,8 @@ from sojourn.workers.objects import Place
 
 from tests.links.members import turn_until
 from tests.runtime.cluster import Cluster, cluster, gate, hold_answer, hold_step, outcome
-from tests.runtime.fleet import Device
-from tests.runtime.test_local_moves import slot
+from tests.runtime.fleet import Device, Sender, Sink
+from tests.runtime.test_local_moves import senders_of, slot
 
 PHASES: dict[str, tuple[Any, str]] = {
     "captured": (LocalDriver, "_await_capture"),
@@ -139,6 +139,69 @@ async def test_both_workers_die(monkeypatch: pytest.MonkeyPatch) -> None:
         await turn_until(lambda: not it.nodes["n0"].object_counts)
         step.release()
         assert (await comes_through(it, device, moving, queued)).outcome == "failed"
+
+
+@pytest.mark.parametrize("dies", ["nobody", "the old worker", "the new worker"])
+@pytest.mark.parametrize("phase", ["restored", "written"])
+async def test_the_figures_of_the_node_add_up(monkeypatch: pytest.MonkeyPatch, phase: str, dies: str) -> None:
+    """B3.5: the messages that go along are accepted once and handled once, whichever worker ends."""
+    async with cluster(nodes=1) as it, gate() as entrance:
+        node, device = it.nodes["n0"], await held_device(it)
+        here = await slot(it, device)
+        running = asyncio.ensure_future(device.request(Device.held, entrance.port))
+        await entrance.arrived()
+        queued = [asyncio.ensure_future(device.request(Device.add, 1)) for _ in range(3)]
+        await it.client.spot(Device, "other").request(Device.add, 1)
+        step = hold_answer(monkeypatch, *PHASES[phase])
+        moving = asyncio.ensure_future(device.relocate(worker=1 - here))
+        entrance.open()
+        assert await running == 5
+        await step.wait()
+        await node.call("status", {})  # every worker tells its figures
+        if dies != "nobody":
+            it.kill_slot("n0", here if dies == "the old worker" else 1 - here)
+            await it.journal.wait("worker_lost")
+        step.release()
+        await moving
+        assert await asyncio.gather(*queued) == [6, 7, 8]
+        found = (await node.call("status", {}))["messages"]
+        assert (found["waiting"], found["in_doubt"], found["failed"], found["dead"]) == (0, 0, 0, 0)
+        assert found["arrived"] == found["left"] == (0 if dies == "the new worker" else 3)
+        assert found["accepted"] == found["handled"]
+
+
+@pytest.mark.parametrize("phase", ["captured", "restored", "written"])
+@pytest.mark.parametrize("dies", [False, True], ids=["nobody dies", "the new worker dies"])
+async def test_a_request_from_mailbox_to_mailbox_is_answered_once(
+    monkeypatch: pytest.MonkeyPatch, phase: str, dies: bool
+) -> None:
+    """Its requester is in the old worker, which only hands its queue on, or goes on with it."""
+    async with cluster(nodes=1) as it, gate() as entrance:
+        sink = it.client.spot(Sink, "sink")
+        await sink.request(Sink.result)
+        here = await slot(it, sink)
+        (sender,) = [each for each in await senders_of(it, 1, ("n0",)) if await slot(it, each) == here]
+        running = asyncio.ensure_future(sink.request(Sink.held, entrance.port))
+        await entrance.arrived()
+        asking = asyncio.ensure_future(sender.request(Sender.run, "sink", 20, "request"))
+        await it.client.spot(Device, "other").request(Device.history)
+        step = hold_answer(monkeypatch, *PHASES[phase])
+        moving = asyncio.ensure_future(sink.relocate(worker=1 - here))
+        entrance.open()
+        assert await running == 0
+        await step.wait()
+        if dies:
+            it.kill_slot("n0", 1 - here)
+            await it.journal.wait("worker_lost")
+        step.release()
+        result = await moving
+        assert result.outcome == ("failed" if dies else "moved")
+        assert await asking == 20
+        last, wrong, total = await sink.request(Sink.result)
+        assert (last, wrong, total) == ({sender.id: 20}, [], 20)
+        assert await slot(it, sink) == (here if dies else 1 - here)
+        if dies and phase != "captured":
+            assert f"goes on in worker {here}" in result.reason
 
 
 async def test_requests_that_had_come_with_a_move_stay_what_they_were(
