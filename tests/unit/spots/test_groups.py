@@ -259,13 +259,17 @@ async def test_timers_and_due_ticks_of_a_member_move_with_it(world: World) -> No
     assert SEEN == ["p1 tick 1", "p1 tick 2"]
 
 
-async def test_a_unit_goes_on_where_it_was_when_the_move_ends_early(world: World) -> None:
+@pytest.mark.parametrize("moved", [False, True])
+async def test_a_unit_goes_on_where_it_was_when_the_move_ends_early(world: World, moved: bool) -> None:
+    """Under the next owner generation where that was written before the other worker ended (B8.7)."""
     host = world.host()
     room = furnish(world, host)
     one = host.references.actor(Player, "p1")
     world.seal(host, Room, "room", members=PLAYERS)
     assert {each.phase for each in in_unit_order(room)} == {Phase.CAPTURED}
-    world.unseal(host, Room, "room")
+    before = [each.owner_generation for each in in_unit_order(room)]
+    world.unseal(host, Room, "room", moved=moved)
+    assert [each.owner_generation - moved for each in in_unit_order(room)] == before
     await settle()
     await one.send(Player.note, "again")
     await settle()

@@ -299,8 +299,10 @@ class World:
         self.owner[key] = host.outbox.origin.rid
         host.receive_control(OpenObject(31, key, 7, handoff))
 
-    def unseal(self, host: ObjectHost, cls: type, object_id: str, handoff: int = 1) -> None:
-        host.receive_control(Unseal(key_of(self.app.type_of(cls), object_id), handoff))
+    def unseal(
+        self, host: ObjectHost, cls: type, object_id: str, handoff: int = 1, *, moved: bool = False
+    ) -> None:
+        host.receive_control(Unseal(key_of(self.app.type_of(cls), object_id), handoff, moved))
 
     def drop(
         self,
