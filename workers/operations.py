@@ -7,6 +7,7 @@ an object are carried out where the object is: elsewhere they are passed on to i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -14,7 +15,7 @@ from sojourn.control import AskFigures
 from sojourn.errors import InvalidOperation, NotFound, SojournError, Unavailable
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, describe_key
 from sojourn.placement import PlacementQuery, choose_node
-from sojourn.rows import HostState
+from sojourn.rows import HostState, NodeDescriptor
 from sojourn.workers.bindings import binding_from
 from sojourn.workers.host_move import MoveResult, check_mode
 from sojourn.workers.objects import Place
@@ -58,9 +59,10 @@ class MemberOperations:
         worker, to = arguments.get("worker"), None
         if arguments.get("to") is not None:
             to = str(arguments["to"]).encode("utf-8", "surrogateescape")
-            node = member.find_node(to)
-            if worker is not None:
-                check_worker(node.run, node.workers, worker)
+            with contextlib.suppress(Unavailable):  # it has ended: the move fails as TargetUnavailable
+                node = await self._named(to)
+                if worker is not None:
+                    check_worker(node.run, node.workers, worker)
         passed = {"key": key, "to": to, "deadline_s": deadline_s, "worker": worker}
         interruption_ns = 0
         for _ in range(_STEPS_MAX):
@@ -118,8 +120,8 @@ class MemberOperations:
         )
         return answer
 
-    async def _named(self, rid: bytes) -> None:
-        """Check the name of a node that an operation is to go to.
+    async def _named(self, rid: bytes) -> NodeDescriptor:
+        """The node that an operation is to go to.
 
         Raises:
             NotConfigured: no node has or had it.
@@ -128,7 +130,7 @@ class MemberOperations:
         member = self._member
         if rid not in {run.rid for run in member.connected_runs()}:
             await member.refresh()  # it may have started just now
-        member.find_node(rid)
+        return member.find_node(rid)
 
     async def _at(self, run: NodeRun, operation: str, arguments: dict[str, Any], timeout_s: float) -> Any:
         member = self._member

@@ -26,5 +26,6 @@ async def stand(
 @pytest_asyncio.fixture(loop_scope="module")
 async def peer(stand: Stand) -> AsyncIterator[Peer]:
     """A hand-made member, linked with every node."""
+    await stand.whole()
     async with joined(stand) as member:
         yield member

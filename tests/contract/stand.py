@@ -157,6 +157,13 @@ class Stand:
             while await self.started(node) == before:
                 continue
 
+    async def whole(self) -> None:
+        """Return when every node has a worker: an earlier test may have ended one."""
+        async with asyncio.timeout(LIMIT_S):
+            for node in self.cluster.nodes:
+                while not (await node.status())["objects_by_worker"]:
+                    continue
+
     async def event(self, name: str, about: str) -> Event:
         """The first event of this name about an object."""
         return (await self.fact(lambda: self.log.events(name, about=about)))[0]

@@ -43,7 +43,7 @@ async def test_an_explicit_failure_before_relay_ready(it: FaultStand) -> None:
     """Its state cannot be restored in another process: source queue restored, and the move fails."""
     moving, trap = await it.held_up(CHUNK, rooted=True)
     trap.release()
-    assert await moving.ended() == "failed RelocationFailed"
+    assert await moving.ended() == "failed StateIncompatible"
     assert await moving.answers() == [2, 3]
     assert await it.owner(moving.item) == it.a.rid
     await moving.item.request(Member.root, False)
