@@ -114,12 +114,14 @@ class Listener:
 
     def _make_room(self) -> None:
         """Whoever has waited longest gives way to who has just come: a member proves itself within moments, and
-        sockets that say nothing must not keep it out."""
+        strangers must not keep it out. Of those that said nothing and those that sent a Hello, which proves nothing
+        either, the larger group loses its oldest: a crowd of the one kind drives out nobody of the other."""
         unproved = [greeting for greeting in self._greetings if greeting.unauthenticated]
         if len(unproved) > self._unauthenticated_max:
             earlier = unproved[:-1]
-            silent = (greeting for greeting in earlier if greeting.said_nothing)
-            next(silent, earlier[0]).refuse(RefusalReason.TOO_MANY)
+            silent = [greeting for greeting in earlier if greeting.said_nothing]
+            begun = [greeting for greeting in earlier if not greeting.said_nothing]
+            (silent if len(silent) >= len(begun) else begun)[0].refuse(RefusalReason.TOO_MANY)
         if len(self._greetings) > 2 * self._unauthenticated_max:
             lingering = (greeting for greeting in self._greetings if greeting.lingering)
             oldest = next(lingering, None)

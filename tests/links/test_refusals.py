@@ -11,15 +11,26 @@ import struct
 from collections.abc import AsyncIterator
 
 import pytest
-from sojourn.handshake_octets import PREAMBLE, HandshakeRefused, RefusalReason
+from sojourn.handshake import Connected, Handshake, SendBytes
+from sojourn.handshake_octets import PREAMBLE, HandshakeRefused, Identity, PeerRole, RefusalReason
 from sojourn.ids import NodeRun
 from sojourn.workers.link import LinkOptions
 from sojourn.workers.links import Links
 from sojourn.workers.peer_warnings import LINES_MAX
 
-from tests.links.members import member, run_of, turn_until, wait_until
+from tests.links.members import CLUSTER, member, run_of, turn_until, wait_until
 
 QUICK = LinkOptions(handshake_timeout_s=0.1)
+
+
+def hello_of(identity: Identity, to: NodeRun) -> bytes:
+    """The first octets of a dialler that does not know the secret."""
+    handshake = Handshake(
+        identity=identity, cluster=CLUSTER, secret=bytes(32), nonce=bytes(32), deadline=5.0, dialled=to
+    )
+    return b"".join(
+        effect.octets for effect in handshake.handle(Connected(), 0.0) if isinstance(effect, SendBytes)
+    )
 
 
 async def refused(links: Links, run: NodeRun, endpoint: str) -> HandshakeRefused:
@@ -196,6 +207,32 @@ async def test_a_flood_of_silent_connections_stays_bounded_and_keeps_nobody_out(
     lines = [entry.getMessage() for entry in caplog.records if "too-many-connections" in entry.getMessage()]
     assert len(lines) == LINES_MAX
     assert all(line.startswith("connection from 127.0.0.1:") for line in lines)
+
+
+async def test_strangers_that_begin_a_handshake_do_not_drive_out_who_has_just_connected() -> None:
+    """A Hello proves nothing: without the secret anybody can send one."""
+    options = LinkOptions(unauthenticated_max=4)
+    async with member("a", options=options) as (a, _), contextlib.AsyncExitStack() as stack:
+
+        async def connected() -> asyncio.StreamReader:
+            before = set(a._listener._greetings)
+            reader, writer = await stack.enter_async_context(stranger(a.endpoint))
+            await turn_until(lambda: set(a._listener._greetings) - before)
+            writers.append(writer)
+            return reader
+
+        writers: list[asyncio.StreamWriter] = []
+        readers = [await connected() for _ in range(4)]
+        for number, writer in enumerate(writers):
+            identity = Identity(run_of(f"x{number}"), PeerRole.NODE, 0, 65536)
+            writer.write(hello_of(identity, a.identity))
+        await turn_until(lambda: not any(greeting.said_nothing for greeting in a._listener._greetings))
+        newcomer = await connected()  # its Hello is still on the way
+        await connected()
+        for reader in readers[:2]:
+            assert b"too-many-connections" in await everything(reader)
+        assert not newcomer.at_eof()
+        assert sum(greeting.said_nothing for greeting in a._listener._greetings) == 2
 
 
 async def test_a_stopping_member_says_so() -> None:
