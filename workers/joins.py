@@ -7,6 +7,7 @@ Restore request it belongs is never told by order of arrival (R3.4).
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from sojourn.ids import NodeRun, ObjectKey, ObjectKind, actor_key, describe_key, spot_key
@@ -51,7 +52,8 @@ class Joins:
 
     def __init__(self, node: Supervisor) -> None:
         self._node = node
-        self._admitted: dict[_Actor, _Admitted] = {}
+        self._admitted: OrderedDict[_Actor, _Admitted] = OrderedDict()
+        """All have the same time, so the one that ends first stands first."""
 
     def asked(self, link: Link, command: ActorJoinRequest) -> None:
         """Command 28: admit the Actor, or say why not. The same request again gets the same answer."""
@@ -71,6 +73,7 @@ class Joins:
         options, spot = node.options, command.spot_route_fence.spot_ref
         until = node.loop.time() + (options.join_timeout_ms + options.relocation_commit_reserve_ms) / 1000
         self._admitted[actor] = _Admitted(spot_key(spot.spot_id), until)
+        self._admitted.move_to_end(actor)
         accepted = JoinAccepted(
             spot_ref=SpotRef(spot.spot_id, spot.object_generation),
             membership_epoch=command.spot_route_fence.expected_authority_owner_generation,
@@ -92,9 +95,10 @@ class Joins:
         return None if admitted is None else admitted.spot
 
     def _forget_old(self) -> None:
+        """Looks only at what is over: it runs with every join and every Restore request."""
         now = self._node.loop.time()
-        for actor in [actor for actor, admitted in self._admitted.items() if admitted.until <= now]:
-            del self._admitted[actor]
+        while self._admitted and next(iter(self._admitted.values())).until <= now:
+            self._admitted.popitem(last=False)
 
     def _refusal(self, link: Link, actor: _Actor, command: ActorJoinRequest) -> _Refusal | None:
         node, fence = self._node, command.spot_route_fence
