@@ -6,6 +6,7 @@ Owns the command's arguments, input and output. Every layout is `sojourn.wire`'s
 from __future__ import annotations
 
 import argparse
+import codecs
 import json
 import re
 import sys
@@ -118,7 +119,10 @@ def _decode(kind: _Kind, options: argparse.Namespace) -> None:
     value = kind.decode(_read_parts(options), offsets)
     if offsets is not None:
         value["offsets"] = offsets
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    plain = (
+        codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
+    )  # a terminal or pipe of another locale
+    print(json.dumps(value, indent=2, ensure_ascii=plain))
 
 
 def _encode(kind: _Kind, options: argparse.Namespace) -> None:

@@ -76,6 +76,16 @@ def test_keys(shell: Shell) -> None:
         assert shell.run("check", "key", "--binary", stdin=fixture["key"].encode()) == 0
 
 
+def test_output_that_takes_no_unicode_gets_escapes(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", out)
+    assert shell.run("decode", "key", "--binary", stdin=b"zla1:a:2:%C3%A9") == 0
+    out.seek(0)
+    text = out.read()
+    assert "\\u00e9" in text
+    assert json.loads(text) == {"family": "a", "id": "é"}
+
+
 def test_offsets_are_added_and_ignored_by_encode(shell: Shell) -> None:
     fixture = load("envelopes")[1]
     assert shell.run("decode", "envelope", "--offsets", stdin=fixture["bytes"].encode()) == 0
