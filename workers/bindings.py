@@ -42,7 +42,7 @@ def binding_fields(binding: Binding) -> list[Any]:
     return list(msgspec.structs.astuple(binding))
 
 
-def binding_from(fields: list[Any]) -> Binding:
+def binding_from(fields: Any) -> Binding:
     """See `binding_fields`.
 
     Raises:
@@ -50,7 +50,7 @@ def binding_from(fields: list[Any]) -> Binding:
     """
     try:
         return msgspec.convert(dict(zip(Binding.__struct_fields__, fields, strict=True)), Binding)
-    except (msgspec.ValidationError, ValueError) as error:
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise InvalidOperation(f"{fields!r:.200} is no binding: {error}") from None
 
 
@@ -148,7 +148,7 @@ class Bindings:
                     await self._next_change()
                 elif await self._taken_out(held, binding):
                     return
-        except (SojournError, msgspec.DecodeError) as error:
+        except (SojournError, msgspec.DecodeError, UnicodeDecodeError) as error:
             failure = error if isinstance(error, SojournError) else InvalidOperation(f"no binding: {error}")
             self._node.unbind_failed(held.key, failure)
             return

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from sojourn import frames
 from sojourn.control import SavedRequest
+from sojourn.errors import ProtocolError
 from sojourn.frames import FLAG_COMPLETE, FLAG_FOLLOW, FLAG_REQUEST, RecordHeader, parse_record_header
 from sojourn.ids import NodeRun, ObjectKey
 from sojourn.workers.debt import Creditor, Debt, Retention
@@ -100,18 +101,25 @@ class WorkerLane:
 
     def pass_on(self, body: bytes, key: ObjectKey, creditor: Creditor) -> None:
         """`deliver` for a new record without anything special about it. The route fence of one of this node's own
-        workers may be left out, since the worker here knows it as well."""
-        if self.credit <= 0 or self.waiting:
-            self.deliver(body, parse_record_header(body), Debt(creditor, len(body)))
-            return
-        self.credit -= 1
-        self.given += 1
+        workers may be left out, since the worker here knows it as well.
+
+        Raises:
+            ProtocolError, IndexError, struct.error: whoever awaits the answer cannot be read; nothing was taken.
+        """
         flags = body[1]
         if flags & FLAG_REQUEST:
             route, high, low = _REQUEST.unpack_from(body, _REQUEST_AT)
             # Without a fence it can only be of this node's own worker.
             known = None if flags & FLAG_COMPLETE else self._run
             rid, generation = known or record_origin(body, record_at(body))
+            if not route:
+                raise ProtocolError("record frame: a request without a reply route")
+        if self.credit <= 0 or self.waiting:
+            self.deliver(body, parse_record_header(body), Debt(creditor, len(body)))
+            return
+        self.credit -= 1
+        self.given += 1
+        if flags & FLAG_REQUEST:
             self.running[rid, generation, route] = RunningRequest(key, high, low)
         self._send(body)
         creditor.give_back(1, len(body))

@@ -11,7 +11,7 @@ import struct
 from typing import Protocol
 
 from sojourn import frames
-from sojourn.errors import DataLost, InvalidOperation, SojournError, TypeMismatch, Unavailable
+from sojourn.errors import DataLost, InvalidOperation, ProtocolError, SojournError, TypeMismatch, Unavailable
 from sojourn.frames import (
     FLAG_ACTIVATE,
     FLAG_COMPLETE,
@@ -30,6 +30,7 @@ from sojourn.ids import NodeRun, ObjectKey, describe_key
 from sojourn.workers.debt import Creditor, Debt
 from sojourn.workers.lanes import RunningRequest, WorkerLane
 from sojourn.workers.objects import LocalObject, Place
+from sojourn.workers.record_check import check_record
 from sojourn.workers.records import marker_number, record_origin, renewed_frame, unbind_payload
 from sojourn.workers.senders import SenderPaths
 
@@ -149,8 +150,18 @@ class Router:
         return body[type_at + 1 : type_at + 1 + octets] == held.stable_type.encode()
 
     def from_link(self, run: NodeRun, body: bytes, creditor: Creditor) -> None:
-        """A record that a peer sent."""
-        if body[1] in _PLAIN_COMPLETE:
+        """A record that a peer sent.
+
+        Raises:
+            ProtocolError: it is malformed; nothing is kept of it.
+        """
+        try:
+            self._from_link(run, body, creditor)
+        except (IndexError, struct.error):
+            raise ProtocolError("record frame: cut short") from None
+
+    def _from_link(self, run: NodeRun, body: bytes, creditor: Creditor) -> None:
+        if body[1] in _PLAIN_COMPLETE and not body[2]:
             at = KEY_AT + body[KEY_AT - 1]
             key = body[KEY_AT:at]
             held = self.objects.get(key)
@@ -160,6 +171,7 @@ class Router:
                     self._host.lanes[held.worker].pass_on(body, key, creditor)
                     return
         header = frames.parse_record_header(body)
+        check_record(body, header)
         debt = Debt(creditor, len(body))
         held = self.objects.get(header.key)
         if held is None:
