@@ -46,7 +46,8 @@ def ask(rig: Rig, actor: str, owner: NodeRun = A) -> None:
         entry=False,
         spot_route_fence=fence,
     )
-    node.coordinator.joins.asked(rig.links.up.get(A) or rig.link(A), request)
+    link: Any = rig.links.up.get(A) or rig.link(A)
+    node.coordinator.joins.asked(link, request)
 
 
 def admitted(rig: Rig, actor: str) -> bool:
