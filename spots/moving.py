@@ -42,6 +42,7 @@ from sojourn.spots.state import Buffer
 from sojourn.wire.checksum import checksum
 
 if TYPE_CHECKING:
+    from sojourn.ids import ObjectKey
     from sojourn.spots.host import ObjectHost
 
 __all__ = ["CHECKED_OCTETS", "Moving"]
@@ -64,6 +65,8 @@ class Moving:
     def __init__(self, host: ObjectHost) -> None:
         self._host = host
         self._assemblies: dict[int, _Assembly] = {}
+        self._reopening: dict[ObjectKey, Seal | None] = {}
+        """Objects that came back from a move and wait for their state to have left, with the next move's seal."""
 
     # source
 
@@ -85,6 +88,10 @@ class Moving:
 
     def seal(self, message: Seal) -> None:
         """Stop an object at its next turn boundary and capture it."""
+        if message.key in self._reopening:
+            # The move before failed a moment ago and its source tries the next target.
+            self._reopening[message.key] = message
+            return
         cell = self._host.cells.get(message.key)
         try:
             self._check_seal(cell, message)
@@ -235,6 +242,10 @@ class Moving:
 
     def unseal(self, message: Unseal) -> None:
         """Go on from the captured queue, in its order (R4.2.8)."""
+        waiting = self._reopening.get(message.key)
+        if waiting is not None and waiting.handoff == message.handoff:
+            self._reopening[message.key] = None
+            return
         cell = self._host.cells.get(message.key)
         if cell is None or cell.seal is None or cell.seal.handoff != message.handoff:
             return
@@ -250,12 +261,18 @@ class Moving:
         self._host.acceptance.remember(jobs)
         # Parts of the state may still be on their way out by reference: they must not change before they left.
         cell.phase = Phase.CLOSED
+        self._reopening[cell.key] = None
         self._host.start_task(self._reopen(cell))
 
     async def _reopen(self, cell: Cell) -> None:
-        await self._host.port.wait_written()
+        try:
+            await self._host.port.wait_written()
+        finally:
+            waiting = self._reopening.pop(cell.key)
         if cell.phase is Phase.CLOSED:
             self._host.making.open_dispatch(cell)
+        if waiting is not None:
+            self.seal(waiting)
 
     # target
 

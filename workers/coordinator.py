@@ -411,6 +411,7 @@ class Coordinator(Handoffs):
                 self.options,
                 sessions,
                 unit.members,
+                target.application_version,
             )
             self._add_source(driver)
             return driver

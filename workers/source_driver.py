@@ -70,6 +70,7 @@ class SourceDriver(SourceObject[SourceHandoff]):
         "_relay_marks",
         "_relayed",
         "_sessions",
+        "_target_version",
         "plan",
     )
 
@@ -84,11 +85,14 @@ class SourceDriver(SourceObject[SourceHandoff]):
         options: HandoffOptions,
         sessions: Sequence[SessionWire] = (),
         members: Sequence[LocalObject] = (),
+        application_version: int | None = None,
     ) -> None:
-        """`rows` were read before the handoff began; `members` are the Actors that move with the Spot `held`."""
+        """`rows` were read before the handoff began; `members` are the Actors that move with the Spot `held`;
+        `application_version` is what the target runs, None = the same as this node (B8.1)."""
         machine = SourceHandoff(plan, checksum, frozen_record, options)
         generations = plan.object_generation, plan.owner_generation
         super().__init__(node, held, number, rows, plan.identity, generations, wire, machine, members)
+        self._target_version = application_version
         self.plan = plan
         self._bound = bool(sessions)
         self._relay_marks: list[HandedMark] = []

@@ -69,6 +69,9 @@ class SourceObject(HandoffDriver[MachineT]):
         "told",
     )
 
+    _target_version: int | None = None
+    """The application version the target must run, None = this node's (B8.1). The payload says what wrote it (B1.9)."""
+
     _bound = False
     """The unit is bound to a session: a turn that outlasts its seal postpones the move (B8.12)."""
 
@@ -212,9 +215,10 @@ class SourceObject(HandoffDriver[MachineT]):
         except SojournError:
             return events.WorkerLost()
         self._sealed_ns = result.sealed_ns
-        self.manifest = Manifest(
-            result.length, len(self.payload.chunks), result.checksum, self._node.application_version
-        )
+        version = self._target_version
+        if version is None:
+            version = self._node.application_version
+        self.manifest = Manifest(result.length, len(self.payload.chunks), result.checksum, version)
         self._taken.take(result.requests, result.sends)
         return events.ObjectCaptured(self.manifest)
 

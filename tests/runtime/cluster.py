@@ -147,7 +147,8 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(nodes: int = 3, workers: int = 2, **settings: Any) -> AsyncIterator[Cluster]:
-    """Start a cluster, and end it whatever happens."""
+    """Start a cluster, and end it whatever happens. `apps` are what its nodes run, if they differ."""
+    apps = settings.pop("apps", (app,) * nodes)
     options = Options(
         cluster=f"test-{secrets.token_hex(4)}",
         store_url=settings.pop("store_url", "memory://runtime"),
@@ -159,9 +160,9 @@ async def cluster(nodes: int = 3, workers: int = 2, **settings: Any) -> AsyncIte
     level = logger.level
     logger.addHandler(journal)
     logger.setLevel(logging.INFO)
-    program = reference_for(app)
-    started = {f"n{i}": Supervisor(Config(f"n{i}", options, program, workers)) for i in range(nodes)}
-    client = Client(app, options, "client")
+    programs = [reference_for(each) for each in apps]
+    started = {f"n{i}": Supervisor(Config(f"n{i}", options, programs[i], workers)) for i in range(nodes)}
+    client = Client(apps[0], options, "client")
     it = Cluster(options, started, client, journal)
     try:
         await asyncio.gather(*(node.start_node() for node in started.values()))
