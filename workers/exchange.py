@@ -151,7 +151,12 @@ class Exchange:
     async def connect(self, run: NodeRun) -> None:
         """Establish the link to a run, or raise Unavailable."""
         if self.links.get(run) is None:
+            await self.look_for(run)
             await self.links.ensure(run, self.roster.endpoint(run))
+
+    async def look_for(self, run: NodeRun) -> None:
+        """Ask the store for a run that somebody names and the roster has not. Nodes announce themselves to those they
+        dial; nobody dials a client, which would know of a new node only at its next scan."""
 
     # Exits: what the sending side needs ---------------------------------------------------------
 
@@ -160,6 +165,7 @@ class Exchange:
         found = await self.directory.owner_of(key)
         wanted = bool(header.flags & FLAG_INTENT)
         if found is not None and not found.lost:
+            await self.look_for(found.run)
             if found.run == self.run or self._connected(found.run) or self.roster.get(found.run):
                 return Route(
                     found.run,

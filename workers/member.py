@@ -51,10 +51,18 @@ __all__ = ["Member"]
 
 REFRESH_S = 5.0
 """How often the rows of the nodes are scanned again; news travels over links, this only repairs."""
+CLIENT_REFRESH_S = 1.0
+"""The same for a client: nobody dials it, so that a new node can answer it only once a scan has found that node."""
+LOOK_S = 0.5
+"""Shortest time between two scans for a run that somebody names: most of those that are not known have ended."""
 
 
 class Member(Exchange):
     """See the module text. Subclasses: `Supervisor`, `Client`."""
+
+    _scanning: asyncio.Future[None] | None = None
+    """The scan of `look_for` that runs."""
+    _scan_again_at = 0.0
 
     # life ---------------------------------------------------------------------------------------
 
@@ -177,6 +185,31 @@ class Member(Exchange):
 
     async def refresh(self) -> None:
         """Read which members there are, and connect to those that are new."""
+        fresh = await self._scan()
+        dials = [self.links.ensure(node.run, node.endpoints[0]) for node in fresh]
+        await asyncio.gather(*dials, return_exceptions=True)
+
+    async def look_for(self, run: NodeRun) -> None:  # see Exchange
+        if self.role is not PeerRole.CLIENT or self._connected(run) or self.roster.get(run) is not None:
+            return
+        if self._scanning is None and self.loop.time() >= self._scan_again_at:
+            self._scan_again_at = self.loop.time() + LOOK_S
+            self._scanning = self.loop.create_future()
+            self.start(self._scan_once(self._scanning))
+        if self._scanning is not None:
+            await asyncio.wait((self._scanning,))
+
+    async def _scan_once(self, done: asyncio.Future[None]) -> None:
+        try:
+            await self._scan()
+        except SojournError as error:
+            self.log("scan_failed", "warning", error=str(error))
+        finally:
+            self._scanning = None
+            done.set_result(None)
+
+    async def _scan(self) -> list[NodeDescriptor]:
+        """Take what the store says of all members. Returns those that are new; their links are on the way."""
         rows = await read_descriptors(self.store)
         rows = [row for row in rows if row.run != self.run]
         known = {node.run for node in self.roster.nodes()}
@@ -188,8 +221,7 @@ class Member(Exchange):
             self.links.want(node.run, node.endpoints[0])
         for run in known - {node.run for node in self.roster.nodes()}:
             self.run_ended(run)
-        dials = [self.links.ensure(node.run, node.endpoints[0]) for node in fresh]
-        await asyncio.gather(*dials, return_exceptions=True)
+        return fresh
 
     def roster_read(self) -> None:
         """The roster is as the store has it: what waited for runs that ended is settled (B7.1)."""
@@ -214,7 +246,7 @@ class Member(Exchange):
 
     async def _keep_refreshing(self) -> None:
         while True:
-            await asyncio.sleep(REFRESH_S)
+            await asyncio.sleep(CLIENT_REFRESH_S if self.role is PeerRole.CLIENT else REFRESH_S)
             self.senders.sweep()
             try:
                 await self.refresh()

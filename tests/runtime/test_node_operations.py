@@ -9,12 +9,15 @@ import pytest
 from sojourn.errors import InvalidOperation, NotConfigured, SojournError, Unavailable
 from sojourn.options import Options
 from sojourn.rows import HostState
+from sojourn.workers import member
 from sojourn.workers.client import Client
 from sojourn.workers.pool import WorkerPool
+from sojourn.workers.program import reference_for
+from sojourn.workers.supervisor import Supervisor
 
 from tests.links.members import turn_until
-from tests.runtime.cluster import QUICK_LEASE, cluster, hold_answer, outcome
-from tests.runtime.fleet import Player
+from tests.runtime.cluster import QUICK_LEASE, Config, cluster, hold_answer, outcome
+from tests.runtime.fleet import Player, app
 
 
 async def test_a_client_empties_a_node_and_lets_it_serve_again() -> None:
@@ -38,6 +41,25 @@ async def test_a_client_empties_a_node_and_lets_it_serve_again() -> None:
         assert (await client.node(second).status())["cordoned"]
         with pytest.raises(NotConfigured, match="nowhere"):
             await client.node("nowhere").status()
+
+
+async def test_a_client_finds_what_went_to_a_node_that_has_just_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody dials a client, and its next scan may be far away: it asks the store for a run that it does not know."""
+    monkeypatch.setattr(member, "CLIENT_REFRESH_S", 3600.0)
+    async with cluster(nodes=1, workers=1) as fleet:
+        player = await fleet.client.create(Player, "p", at="n0")
+        late = Supervisor(Config("n1", fleet.options, reference_for(app), 1))
+        await late.start_node()
+        try:
+            assert "n1" not in fleet.client.nodes()
+            result = await fleet.client.node("n0").relocate(deadline=20)
+            assert (result.outcome, result.moved) == ("Relocated", 1)
+            assert await fleet.where(player) == "n1"
+            assert "n1" in fleet.client.nodes()
+        finally:
+            await late.stop(5.0)
 
 
 async def test_a_node_that_nobody_knows_one_that_stops_and_one_that_has_ended(

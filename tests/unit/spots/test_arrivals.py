@@ -1,4 +1,5 @@
-"""What the supervisor of an arriving object is told: the end of every restore, and the requests in its queue."""
+"""What the supervisor of an arriving object is told: the end of every restore, and the requests in its queue; and how
+soon one that came back may leave again."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 import sojourn as sj
-from sojourn.control import Captured, DropObject, Restore, Restored
+from sojourn.control import Captured, DropObject, Restore, Restored, SealRefused
+from sojourn.spots.cell import Phase
 
 from tests.unit.spots.worlds import World, settle
 
@@ -84,3 +86,25 @@ async def test_the_requests_of_saved_work_are_named(world: World) -> None:
     assert (request.rid, request.generation) == (caller.rid, caller.generation)
     assert request.reply_route
     asked.cancel()
+
+
+async def test_the_next_move_may_follow_a_failed_one_at_once(world: World) -> None:
+    """Parts of the state may still be on their way out: the second seal waits for them, it is not refused."""
+    here = world.host("a")
+    world.make(here, Guest, "t")
+    port = world.port("a")
+    world.seal(here, Guest, "t", 1)
+    world.unseal(here, Guest, "t", 1)
+    assert here.cells[b"at"].phase is Phase.CLOSED
+    world.seal(here, Guest, "t", 2)
+    await settle()
+    assert port.controls(SealRefused) == []
+    assert [each.handoff for each in port.controls(Captured)] == [1, 2]
+    assert here.cells[b"at"].phase is Phase.CAPTURED
+    world.unseal(here, Guest, "t", 2)
+    world.seal(here, Guest, "t", 3)
+    world.unseal(here, Guest, "t", 3)  # given up before it began
+    await settle()
+    assert [each.handoff for each in port.controls(Captured)] == [1, 2]
+    assert here.cells[b"at"].phase is Phase.OPEN
+    assert await here.references.actor(Guest, "t").request(Guest.call) == 1

@@ -12,7 +12,6 @@ from sojourn import frames
 from sojourn.control import (
     AwaitBoundary,
     BoundaryReached,
-    Captured,
     Opened,
     OpenObject,
     Restored,
@@ -220,28 +219,6 @@ async def test_unseal_goes_on_in_order(world: World) -> None:
     assert await asked == 6
     assert await reference.request(Traveller.all_seen) == list(range(7))
     assert world.port("a").forgotten == []
-
-
-async def test_the_next_move_may_follow_a_failed_one_at_once(world: World) -> None:
-    """Parts of the state may still be on their way out: the second seal waits for them, it is not refused."""
-    here = world.host("a")
-    world.make(here, Traveller, "t", "Tea")
-    port = world.port("a")
-    world.seal(here, Traveller, "t", 1)
-    world.unseal(here, Traveller, "t", 1)
-    assert here.cells[b"at"].phase is Phase.CLOSED
-    world.seal(here, Traveller, "t", 2)
-    await settle()
-    assert port.controls(SealRefused) == []
-    assert [each.handoff for each in port.controls(Captured)] == [1, 2]
-    assert here.cells[b"at"].phase is Phase.CAPTURED
-    world.unseal(here, Traveller, "t", 2)
-    world.seal(here, Traveller, "t", 3)
-    world.unseal(here, Traveller, "t", 3)  # given up before it began
-    await settle()
-    assert [each.handoff for each in port.controls(Captured)] == [1, 2]
-    assert here.cells[b"at"].phase is Phase.OPEN
-    assert await here.references.actor(Traveller, "t").request(Traveller.note, 1) == 1
 
 
 async def test_unseal_before_the_running_turn_ended(world: World) -> None:
