@@ -76,15 +76,25 @@ class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         if not isinstance(error, SojournError):
             error = InternalFailure(f"{type(error).__name__}: {error}")
-        fields = error.fields()
+        fields = {name: _text_of(value) for name, value in error.fields().items()}
         trace = fields["remote_traceback"]
         for name, value in fields.items():
-            if isinstance(value, str) and name != "remote_traceback":
+            if value is not None and name != "remote_traceback":
                 fields[name] = _valid(short_text(value))
         if trace is not None and len(trace) > TRACEBACK_CHARACTERS_MAX:
             trace = f"...{trace[-TRACEBACK_CHARACTERS_MAX:]}"
         fields["remote_traceback"] = None if trace is None else _valid(trace)
         return cls(error.kind, fields)
+
+
+def _text_of(value: object) -> str | None:
+    """A field of an error as text: user code may have put anything there, a reference for an id say."""
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
 
 
 def _valid(text: str) -> str:
@@ -502,5 +512,8 @@ def encode_error(error: ErrorBody) -> bytes:
 
 
 def decode_error(encoded: bytes | memoryview) -> ErrorBody:
-    """Read an error body."""
-    return _error_decoder.decode(encoded)
+    """Read an error body; raises msgspec.DecodeError on anything malformed."""
+    try:
+        return _error_decoder.decode(encoded)
+    except RecursionError as error:
+        raise msgspec.DecodeError(str(error)) from None

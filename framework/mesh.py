@@ -232,7 +232,7 @@ def decode_mesh(encoded: bytes | memoryview) -> MeshControl:
     """
     try:
         message = _decoder.decode(encoded)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:  # the fields of an error may be nested
         raise ProtocolError(f"control frame: {error}") from None
     if isinstance(message, RequestsTaken | MarkerTaken | RouteNotice) and not is_key(message.key):
         raise ProtocolError(f"control frame: {message.key!r:.80} is no object's key")

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from sojourn.control import ErrorBody
-from sojourn.errors import DeadlineExceeded, InternalFailure, Unavailable, error_from_fields
+from sojourn.errors import DeadlineExceeded, InternalFailure, ProtocolError, Unavailable, error_from_fields
 from sojourn.ids import NodeRun
 from sojourn.mesh import Call, CallResult
 
@@ -59,14 +59,22 @@ class PeerCalls:
             self._waiting.pop(number, None)
 
     def answered(self, run: NodeRun, result: CallResult) -> None:
-        """A peer's answer; late ones are dropped."""
+        """A peer's answer; late ones are dropped.
+
+        Raises:
+            ProtocolError: its value cannot be decoded; the call ends with the link.
+        """
         waiting = self._waiting.get(result.call)
         if waiting is None or waiting[0] != run or waiting[1].done():
             return
         if result.error is not None:
             waiting[1].set_exception(error_from_fields(result.error.kind, result.error.fields))
-        else:
-            waiting[1].set_result(msgspec.msgpack.decode(result.value))
+            return
+        try:
+            value = msgspec.msgpack.decode(result.value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ProtocolError(f"the answer of a call is malformed: {error}") from None
+        waiting[1].set_result(value)
 
     def run_lost(self, run: NodeRun) -> None:
         """The link to a run went down: its calls are in doubt."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
+import msgspec
 import pytest
 from sojourn import control
 from sojourn.control import ErrorBody, decode_error, encode_error, short_text
@@ -60,6 +62,28 @@ def test_a_subclass_arrives_as_the_kind_it_is() -> None:
 def test_a_foreign_exception_travels_as_an_internal_failure() -> None:
     told = ErrorBody.of(KeyError("k"))
     assert (told.kind, told.fields["message"]) == ("InternalFailure", "KeyError: 'k'")
+
+
+class _Silent:
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(5, "5"), (b"x", "b'x'"), (object, "<class 'object'>"), (_Silent(), "<_Silent>")]
+)
+@pytest.mark.parametrize("name", ["message", *FIELDS])
+def test_whatever_user_code_put_into_an_error_travels_as_text(name: str, value: Any, text: str) -> None:
+    error = InternalFailure("what happened", **FIELDS)
+    setattr(error, name, value)
+    told = decode_error(encode_error(ErrorBody.of(error)))
+    assert told.fields == {"message": "what happened", **FIELDS, name: text}
+
+
+def test_an_error_nested_without_end_is_malformed() -> None:
+    encoded = encode_error(ErrorBody("NotFound", {"message": "*"}))
+    with pytest.raises(msgspec.DecodeError):
+        decode_error(encoded.replace(b"\xa1*", b"\x91" * 10_000 + b"\xc0"))
 
 
 def test_texts_of_any_length_are_cut_where_they_travel() -> None:

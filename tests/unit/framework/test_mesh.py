@@ -83,6 +83,9 @@ def test_octets_of_the_reference() -> None:
         msgspec.msgpack.encode({"type": "Ping", "number": 1}),
         encode_mesh(Ping(1)) + b"\x00",
         encode_mesh(Ping(-1)),
+        encode_mesh(RequestsLost([(1, 1)], ErrorBody("x", {"x": "*"}))).replace(
+            b"\xa1*", b"\x91" * 10_000 + b"\xc0"
+        ),
         encode_mesh(RequestsTaken(b"akey", [(7, -1, 9)])),
         encode_mesh(MarkerTaken(1, b"zkey", 1, 2, 3, 22)),
         encode_mesh(RouteNotice(b"a\xff", 1, 2, 3, 22)),

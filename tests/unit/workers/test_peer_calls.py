@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from sojourn.errors import DeadlineExceeded, InternalFailure, NotFound, Unavailable
+from sojourn.errors import DeadlineExceeded, InternalFailure, NotFound, ProtocolError, Unavailable
 from sojourn.ids import NodeRun
 from sojourn.mesh import Call, CallResult
 from sojourn.workers.peer_calls import PeerCalls
@@ -98,3 +98,17 @@ async def test_only_the_node_that_was_asked_may_answer() -> None:
     assert not waiting.done()
     mesh.a.answered(B, CallResult(1, b"\xc2"))
     assert await waiting is False
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\xc1", b"\xa1\xff", b"\x91" * 10_000], ids=["none", "bad", "text", "deep"]
+)
+async def test_an_answer_that_cannot_be_decoded_ends_the_link_and_with_it_the_call(value: bytes) -> None:
+    calls = PeerCalls(lambda run, message: True)
+    asked = asyncio.ensure_future(calls.call(B, "x", {}, 5.0))
+    await asyncio.sleep(0)
+    with pytest.raises(ProtocolError, match="the answer of a call"):
+        calls.answered(B, CallResult(1, value))
+    calls.run_lost(B)
+    with pytest.raises(Unavailable):
+        await asked
