@@ -264,7 +264,7 @@ def node_name(node: NodeName) -> str:
     if isinstance(rid, bytes):
         rid = rid.decode("utf-8", "surrogateescape")
     if not isinstance(rid, str) or not rid:
-        raise InvalidOperation(f"`to` is a node or a node's name, not {node!r}")
+        raise InvalidOperation(f"a node is given as itself or by its name, not as {node!r}")
     return rid
 
 

@@ -6,10 +6,12 @@ Owns the calls, their defaults and the typed results. How a call travels is the 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from sojourn.errors import InvalidOperation
 from sojourn.workers.host_result import HostRelocation, StayedUnit
 
 if TYPE_CHECKING:
@@ -51,7 +53,13 @@ class NodeOperations(ABC):
         Returns:
             The outcome `Relocated` or `Blocked` with its reason, and each unit that stayed. After `Relocated`
             the node is passed over by placement until `uncordon`. A dry run says what the outcome would be.
+
+        Raises:
+            InvalidOperation: a deadline that is no number of seconds above 0, an unknown mode, or a version that
+                does not fit it.
         """
+        if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < math.inf:
+            raise InvalidOperation(f"relocate takes a deadline in seconds above 0, not {deadline!r}")
         arguments = {
             "mode": mode,
             "target_version": target_version,

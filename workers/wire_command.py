@@ -165,7 +165,7 @@ def _read_parts(options: argparse.Namespace) -> list[bytes]:
 def _from_hex(text: bytes) -> bytes:
     digits = b"".join(text.split())
     if not re.fullmatch(rb"(?:[0-9A-Fa-f]{2})*", digits):
-        raise _malformed("not hex")
+        raise _malformed("not hex (--binary reads the bytes as they are)")
     return bytes.fromhex(digits.decode("ascii"))
 
 

@@ -34,6 +34,9 @@ async def test_a_client_empties_a_node_and_lets_it_serve_again() -> None:
         assert (await node.status())["state"] == "Relocated"
         with pytest.raises(InvalidOperation, match="unknown mode"):
             await node.relocate(mode="Sideways")  # type: ignore[arg-type]
+        for wrong in (0, -1, "30s", True, float("inf"), None):
+            with pytest.raises(InvalidOperation, match="deadline in seconds above 0"):
+                await node.relocate(deadline=wrong)  # type: ignore[arg-type]
         await node.uncordon()
         back = await asyncio.gather(*(player.relocate(to=first) for player in players))
         assert {move.outcome for move in back} == {"moved"}

@@ -102,7 +102,7 @@ async def test_a_move_names_a_node(world: World, clerk: Any) -> None:
     assert (result.outcome, result.node, result.interruption_ns) == ("moved", "n2", 7)
     assert world.port().calls == [("relocate", {"key": b"ac", "to": "n2"})]
     for wrong in (3, "", object()):
-        with pytest.raises(sj.InvalidOperation, match="`to` is a node or a node's name"):
+        with pytest.raises(sj.InvalidOperation, match="a node is given as itself or by its name"):
             await clerk.relocate(wrong)
 
 

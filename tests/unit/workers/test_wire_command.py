@@ -132,8 +132,16 @@ def test_malformed_keys_get_one_line(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "start"),
     [
-        (("decode", "command"), b"5a4", "invalid-field at offset 0, field (whole input): not hex"),
-        (("decode", "command"), b"zz", "invalid-field at offset 0, field (whole input): not hex"),
+        (
+            ("decode", "command"),
+            b"5a4",
+            "invalid-field at offset 0, field (whole input): not hex (--binary reads the bytes as they are)",
+        ),
+        (
+            ("decode", "command"),
+            b"zz",
+            "invalid-field at offset 0, field (whole input): not hex (--binary reads the bytes as they are)",
+        ),
         (("decode", "command"), b"", "truncated-field at offset 0, field magic"),
         (("decode", "envelope"), b"00,00", "trailing-byte at offset 0, field part[1]"),
         (("encode", "command"), b"{", "invalid-field at offset 0, field (whole input): not JSON"),
