@@ -25,6 +25,15 @@ def replay(seed: int) -> World:
     return world
 
 
+def seeds_of(text: str) -> range:
+    """What FROM:TO or one number names; empty where it names no seed, so that nobody takes it for a run without a fault."""
+    first, colon, last = text.partition(":")
+    try:
+        return range(int(first), int(last) if colon else int(first) + 1)
+    except ValueError:
+        return range(0)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", default="0:100", help="FROM:TO, TO excluded; or one seed to replay")
@@ -34,8 +43,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="start no seed after this long")
     parser.add_argument("--fresh", action="store_true", help="play seeds that nobody has played, not --seeds")
     arguments = parser.parse_args()
-    first, _, last = arguments.seeds.partition(":")
-    seeds = range(int(first), int(last) if last else int(first) + 1)
+    seeds = seeds_of(arguments.seeds)
+    if not seeds:
+        parser.error(f"--seeds {arguments.seeds}: FROM:TO with TO greater than FROM, or one number")
+    arguments.tell = arguments.tell or (len(seeds) == 1 and not arguments.fresh)
     if arguments.fresh:
         first_fresh = SystemRandom().randrange(1_000_000, 1_000_000_000)
         seeds = range(first_fresh, first_fresh + 1_000_000)
@@ -48,7 +59,7 @@ def main() -> int:
         if time.perf_counter() - started > arguments.seconds:
             break
         played += 1
-        world = World(seed, tell=arguments.tell or len(seeds) == 1)
+        world = World(seed, tell=arguments.tell)
         try:
             world.play()
         except _BROKEN as broken:
