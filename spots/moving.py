@@ -309,7 +309,17 @@ class Moving:
         assembly = self._assemblies.get(handoff)
         if assembly is None:
             return  # dropped meanwhile
-        assembly.arrival.take(chunk)
+        try:
+            assembly.arrival.take(chunk)
+        except (
+            OSError,
+            MemoryError,
+        ):  # its memory is taken with the first chunk, for the length that was announced
+            del self._assemblies[handoff]
+            name, octets = describe_key(assembly.cell.key), assembly.message.length
+            error = Unavailable(f"worker {self._host.worker} has no memory for the {octets} bytes of {name}")
+            self._fail(assembly.cell, assembly.message, error)
+            return
         if last:
             del self._assemblies[handoff]
             self._build(assembly)

@@ -42,6 +42,21 @@ async def world() -> AsyncIterator[World]:
     await it.close()
 
 
+async def test_a_payload_that_no_memory_can_hold_is_refused_alone(world: World) -> None:
+    """The memory is taken with the first piece, for the length that was announced: what the system does not give
+    fails this restore, and not the worker with everything else in it."""
+    there = world.host("b")
+    there.receive_control(Restore(1, b"at", 4, 1, "Guest", 5, 7, 2**62))
+    there.receive_bulk(4, False, memoryview(b"x" * 50))
+    (told,) = world.port("b").controls(Restored)
+    assert told.error is not None
+    assert told.error.kind == "Unavailable"
+    assert f"no memory for the {2**62} bytes" in told.error.fields["message"]
+    assert b"at" not in there.cells
+    there.receive_bulk(4, True, memoryview(b"x" * 50))
+    assert len(world.port("b").controls(Restored)) == 1
+
+
 async def test_restore_dropped_before_it_was_complete(world: World) -> None:
     """The supervisor's call does not wait for ever, and that of another attempt goes on."""
     there = world.host("b")
