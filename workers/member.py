@@ -61,7 +61,9 @@ class Member(Exchange):
     """See the module text. Subclasses: `Supervisor`, `Client`."""
 
     _scanning: asyncio.Future[None] | None = None
-    """The scan of `look_for` that runs."""
+    """The scan out of turn that runs."""
+    _scan_behind = False
+    """Another one is to follow it: a connection ended meanwhile."""
     _scan_again_at = 0.0
 
     # life ---------------------------------------------------------------------------------------
@@ -194,10 +196,18 @@ class Member(Exchange):
             return
         if self._scanning is None and self.loop.time() >= self._scan_again_at:
             self._scan_again_at = self.loop.time() + LOOK_S
-            self._scanning = self.loop.create_future()
-            self.start(self._scan_once(self._scanning))
+            self._scan_now()
         if self._scanning is not None:
             await asyncio.wait((self._scanning,))
+
+    def _scan_now(self) -> None:
+        """Scan out of turn; behind the scan that runs, if one does."""
+        if self._scanning is not None:
+            self._scan_behind = True
+            return
+        self._scan_behind = False
+        self._scanning = self.loop.create_future()
+        self.start(self._scan_once(self._scanning))
 
     async def _scan_once(self, done: asyncio.Future[None]) -> None:
         try:
@@ -207,6 +217,8 @@ class Member(Exchange):
         finally:
             self._scanning = None
             done.set_result(None)
+            if self._scan_behind and self.state is not HostState.STOPPED:
+                self._scan_now()
 
     async def _scan(self) -> list[NodeDescriptor]:
         """Take what the store says of all members. Returns those that are new; their links are on the way."""
@@ -271,6 +283,7 @@ class Member(Exchange):
         kept = {frames.parse_record_header(body).reply_route for body in unsent}
         if self.state is HostState.STOPPED:
             return
+        self._scan_now()  # a node that stopped has given its lease back before: its objects are free at once
         self.senders.resubmit(unsent)
         in_doubt = [route for route in handed if route not in kept]
         if in_doubt:

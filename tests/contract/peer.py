@@ -222,7 +222,8 @@ class Peer:
         self._changed.set()
 
     def on_control(self, link: Link, message: mesh.MeshControl) -> None:
-        self.controls.append(message)
+        if not isinstance(message, mesh.Announce):  # a node says what it is at times of its own
+            self.controls.append(message)
         self._changed.set()
 
     # waiting

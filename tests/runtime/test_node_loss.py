@@ -13,6 +13,7 @@ from sojourn.workers import member
 from sojourn.workers.objects import LocalObject, Place
 from sojourn.workers.target_driver import TargetDriver
 
+from tests.links.members import turn_until
 from tests.runtime.cluster import QUICK_LEASE, cluster, gate, hold_step, outcome
 from tests.runtime.fleet import Device, Rooted
 
@@ -120,3 +121,17 @@ async def test_a_node_that_stops_in_the_middle_of_moves_ends_cleanly(
 def _stayed(answer: Any) -> list[dict[str, Any]]:
     units: list[dict[str, Any]] = answer["stayed"] if "stayed" in answer else answer["blocked"]
     return units
+
+
+async def test_the_spots_of_a_node_that_stopped_come_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gave its lease back (B6.6); whoever loses the connection to it looks, and does not wait for a sweep."""
+    for interval in ("REFRESH_S", "CLIENT_REFRESH_S"):
+        monkeypatch.setattr(member, interval, 3600.0)
+    async with cluster(nodes=2) as it:
+        device = await it.on_node("n1", lambda text: it.client.spot(Device, text), Device.history)
+        await device.request(Device.add, 5)
+        gone = it.nodes["n1"].run
+        it.crashed.add("n1")  # nobody else is to stop it
+        await it.nodes["n1"].stop(5.0)
+        await turn_until(lambda: it.client.roster.get(gone) is None)
+        assert await device.request(Device.history) == []
