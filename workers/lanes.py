@@ -53,6 +53,7 @@ WAITING_OCTETS_MAX = 4 * 1024 * 1024
 """Octets that may wait here before their senders are held back (B5.2, B5.3). Below it a record's credit goes
 back as soon as it waits here, so that a path marker passes a busy object's queue within its limit (B9.4)."""
 
+Refuse: TypeAlias = Callable[[bytes, RecordHeader, Debt | None], None]
 _Waiting = tuple[bytes, RecordHeader | None, Debt | None]
 """A frame body, its header (None for a control message), and what a record owes."""
 
@@ -69,7 +70,17 @@ class WorkerLane:
     sends requests without a route fence.
     """
 
-    __slots__ = ("_retention", "_run", "_send", "credit", "given", "running", "waiting", "waiting_octets")
+    __slots__ = (
+        "_refuse",
+        "_retention",
+        "_run",
+        "_send",
+        "credit",
+        "given",
+        "running",
+        "waiting",
+        "waiting_octets",
+    )
 
     def __init__(
         self,
@@ -79,6 +90,7 @@ class WorkerLane:
         run: NodeRun | None = None,
     ) -> None:
         self._send = send
+        self._refuse: Refuse | None = None
         self._retention = Retention(WAITING_OCTETS_MAX) if retention is None else retention
         self._run = run
         self.credit = credit
@@ -90,6 +102,9 @@ class WorkerLane:
 
     def deliver(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """Send a record to the worker, or queue it behind what already waits."""
+        if self._refuse is not None:
+            self._refuse(body, header, debt)
+            return
         if self.credit > 0 and not self.waiting:
             self._hand_over(body, header, debt)
             return
@@ -133,6 +148,8 @@ class WorkerLane:
 
     def grant(self, records: int) -> None:
         """The worker started `records` handlers: as many waiting records may go."""
+        if self._refuse is not None:
+            return
         self.credit += records
         waiting = self.waiting
         while waiting and (self.credit > 0 or waiting[0][1] is None):
@@ -198,6 +215,19 @@ class WorkerLane:
         gone = [route for route, request in self.running.items() if request.key == key]
         for route in gone:
             del self.running[route]
+
+    def shut(self, refuse: Refuse) -> None:
+        """The worker is about to be asked to stop: it gets no more records. Those that wait or come are given to
+        `refuse`, which has to end them and to settle what they owe."""
+        self._refuse = refuse
+        self.credit = 0  # so that `pass_on` comes here as well
+        waiting, self.waiting = self.waiting, deque()
+        for body, header, debt in waiting:
+            if header is None:
+                self._send(body)
+            else:
+                self._wait(-len(body))
+                refuse(body, header, debt)
 
     def close(self) -> tuple[list[_Waiting], list[tuple[NodeRun, int, RunningRequest]]]:
         """The worker is gone: what never reached it, and the requests it did not answer."""

@@ -28,14 +28,14 @@ from sojourn.control import (
     Welcome,
     WorkerReady,
 )
-from sojourn.errors import SojournError, error_from_fields
+from sojourn.errors import ShuttingDown, SojournError, error_from_fields
 from sojourn.frames import RecordHeader, ReplyHeader
 from sojourn.handshake_octets import PeerRole
 from sojourn.ids import NodeRun, ObjectKind, describe_key
 from sojourn.rows import AuthorityRow, HostState, NodeDescriptor, RowState, TypeSupport
 from sojourn.wire import ReplyRelay, ReplyRelayAck, decode_command
 from sojourn.workers.bindings import Bindings
-from sojourn.workers.cold import ColdRecords
+from sojourn.workers.cold import ColdRecords, is_first
 from sojourn.workers.coordinator import Coordinator
 from sojourn.workers.creation import Creation
 from sojourn.workers.debt import Debt, Retention
@@ -88,6 +88,8 @@ class Supervisor(Member):
         self.pool: WorkerPool
         self._own_requests: dict[int, asyncio.Future[bytes]] = {}
         self._next_request = 1
+        self._refusing = False
+        """The workers are asked to stop: whatever comes for an object is told so."""
 
     # life ---------------------------------------------------------------------------------------
 
@@ -144,10 +146,23 @@ class Supervisor(Member):
             await self.host_move.close()
         self.replies.close()
         self.sessions.close()
+        self._refusing = True
+        for lane in self.lanes.values():
+            lane.shut(self._refuse)
         graceful = await self.pool.stop(max(0.0, timeout_s - (self.loop.time() - began)))
         await self.cold.close()
         await self.leave(max(0.5, timeout_s - (self.loop.time() - began)))
         return graceful
+
+    def _refuse(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
+        """End a record that came behind the stop of the workers: nothing has run of it, and nothing will here."""
+        if debt is not None:
+            debt.settle()
+        if is_first(header):
+            return  # it is kept, and runs when the object is made again (B7.1)
+        name = describe_key(header.key)
+        text = f"node {self.run} is stopping and takes nothing more for {name}"
+        self.fail_record(body, header, ShuttingDown(text, object_id=name, applied="no"))
 
     @property
     def endpoint(self) -> str:
@@ -362,12 +377,15 @@ class Supervisor(Member):
 
     def activate(self, body: bytes, header: RecordHeader, debt: Debt | None) -> None:
         """A record for an object this node does not hold."""
-        self.creation.first_record(body, header, debt)
+        if self._refusing:
+            self._refuse(body, header, debt)
+        else:
+            self.creation.first_record(body, header, debt)
 
     def deliver_here(self, body: bytes, header: RecordHeader, debt: Debt | None) -> bool:
         """Give a record to the object on this node, making it if need be."""
         if not super().deliver_here(body, header, debt):
-            self.creation.first_record(body, header, debt)
+            self.activate(body, header, debt)
         return True
 
     def unbind_arrived(self, held: LocalObject, body: bytes, header: RecordHeader) -> None:

@@ -6,15 +6,16 @@ import asyncio
 from typing import Any
 
 import pytest
-from sojourn.errors import InvalidOperation, Unavailable
+from sojourn.errors import InvalidOperation, ShuttingDown, Unavailable
 from sojourn.ids import ObjectKind
 from sojourn.rows import HostState
 from sojourn.workers import member
 from sojourn.workers.objects import LocalObject, Place
+from sojourn.workers.pool import WorkerPool
 from sojourn.workers.target_driver import TargetDriver
 
 from tests.links.members import turn_until
-from tests.runtime.cluster import QUICK_LEASE, cluster, gate, hold_step, outcome
+from tests.runtime.cluster import QUICK_LEASE, cluster, gate, hold_answer, hold_step, outcome
 from tests.runtime.fleet import Device, Rooted
 
 
@@ -134,4 +135,23 @@ async def test_the_spots_of_a_node_that_stopped_come_back_at_once(monkeypatch: p
         it.crashed.add("n1")  # nobody else is to stop it
         await it.nodes["n1"].stop(5.0)
         await turn_until(lambda: it.client.roster.get(gone) is None)
+        assert await device.request(Device.history) == []
+
+
+async def test_what_comes_to_a_node_whose_workers_stop_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B3.1: nothing of it ran, and nobody waits for the end of the connection to learn that."""
+    async with cluster(nodes=2) as it:
+        device = await it.on_node("n1", lambda text: it.client.spot(Device, text), Device.history)
+        other = it.client.spot(Device, "other")
+        step = hold_answer(monkeypatch, WorkerPool, "stop")
+        it.crashed.add("n1")  # nobody else is to stop it
+        stopping = asyncio.ensure_future(it.nodes["n1"].stop(5.0))
+        await step.wait()
+        error = await outcome(device.request(Device.history))
+        assert isinstance(error, ShuttingDown)
+        assert error.applied == "no"
+        assert "is stopping" in str(error)
+        assert await other.request(Device.history) == []
+        step.release()
+        assert await stopping
         assert await device.request(Device.history) == []

@@ -142,6 +142,8 @@ class _Loop:
 
 
 class _Links:
+    endpoint = "127.0.0.1:1"
+
     def __init__(self) -> None:
         self.up: dict[NodeRun, SentLink] = {}
 

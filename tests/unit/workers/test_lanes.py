@@ -165,3 +165,27 @@ def test_requests_of_another_worker_stay_what_they_were() -> None:
     assert list(present.lane.running.values()) == [moved, RunningRequest(b"sdesk", 1, 9, False, 2)]
     former.lane.adopt(saved[1:], True)
     assert former.lane.running[CALLER.rid, CALLER.generation, 9].moved
+
+
+def test_a_lane_that_is_shut_refuses_what_waits_and_what_comes() -> None:
+    """The worker is about to stop: what it was given before it answers, the rest ends here, and nothing stays owed."""
+    wire, refused = Wire(credit=1), list[bytes]()
+
+    def refuse(body: bytes, header: RecordHeader, debt: Debt | None) -> None:
+        assert parse_record_header(body) == header
+        refused.append(body)
+        if debt is not None:
+            debt.settle()
+
+    given, *waiting = [wire.deliver(b"sa", number) for number in range(1, 4)]
+    wire.lane.deliver_ordered(b"control")
+    wire.lane.shut(refuse)
+    assert wire.sent == [given, b"control"]
+    assert refused == waiting
+    wire.lane.grant(8)
+    late = wire.deliver(b"sa", 4, request=True)
+    body, _ = make_record(b"sa", 5, request=True)
+    wire.lane.pass_on(body, b"sa", wire.bank)
+    assert refused == [*waiting, late, body]
+    assert wire.sent == [given, b"control"]
+    assert (wire.bank.records, wire.retention.octets, wire.lane.running) == (5, 0, {})
