@@ -11,7 +11,7 @@ from typing import Final
 from sojourn import frames
 from sojourn.errors import ProtocolError
 from sojourn.frames import FLAG_COMPLETE, FLAG_REQUEST, RecordHeader
-from sojourn.ids import NodeRun, ObjectKind, is_key
+from sojourn.ids import NodeRun, ObjectKind, actor_key, is_key, spot_key
 from sojourn.wire import fast_record
 from sojourn.workers.objects import route_fence
 
@@ -52,3 +52,7 @@ def _check_frozen(body: bytes, header: RecordHeader) -> None:
     told = header.reply_route, header.operation_high, header.operation_low, header.fence_at
     if told != (fields.reply_route, fields.operation_high, fields.operation_low, fields.fence_at):
         raise ProtocolError("record frame: the routing header is not that of its record")
+    # Relayed with a unit, it would end the link between the two nodes of the move, not that of its sender.
+    key = actor_key(fields.object_id) if fields.kind in _ACTOR_RECORDS else spot_key(fields.object_id)
+    if key != header.key:
+        raise ProtocolError("record frame: it is for another object than its header says")

@@ -6,7 +6,14 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
-from sojourn.errors import InternalFailure, InvalidOperation, SojournError, TypeMismatch, Unavailable
+from sojourn.errors import (
+    InternalFailure,
+    InvalidOperation,
+    ProtocolError,
+    SojournError,
+    TypeMismatch,
+    Unavailable,
+)
 from sojourn.frames import (
     FLAG_ACTIVATE,
     FLAG_COMPLETE,
@@ -20,11 +27,12 @@ from sojourn.frames import (
     complete_record,
     parse_record_header,
     parse_reply_header,
+    record_frame,
     set_hops,
 )
 from sojourn.ids import NodeRun, ObjectKind, actor_key, spot_key
 from sojourn.workers.debt import Debt
-from sojourn.workers.objects import LocalObject, Place
+from sojourn.workers.objects import LocalObject, Place, route_fence
 from sojourn.workers.records import (
     frame_of_record,
     frozen_record,
@@ -320,3 +328,18 @@ async def test_a_reply_that_comes_back_over_a_link_ends_its_request(node: FakeNo
 
 def _route(run: NodeRun) -> Route:
     return Route(run, ObjectKind.INSTANCE_SPOT, 0, 0, b"", 0.0)
+
+
+async def test_a_peer_s_record_for_another_object_than_its_header_says_is_not_kept(node: FakeNode) -> None:
+    taken = Taken()
+    hold(node, Place.SOURCE).staging = cast(Any, taken)
+    body = node.record(spot_key("e"), 1, origin=THERE)
+    fence = route_fence(spot_key("e"), ObjectKind.INSTANCE_SPOT, 5, HERE, 3, 7)
+    other = frozen_record(complete_record(body, parse_record_header(body), fence, 5))
+    header = parse_record_header(body)
+    flags, place = header.flags | FLAG_COMPLETE, ObjectKind.INSTANCE_SPOT
+    numbers = header.reply_route, header.operation_high, header.operation_low, header.fence_at
+    misleading = record_frame(flags, 0, place, 5, *numbers, KEY, b"Device", other)
+    with pytest.raises(ProtocolError, match="another object"):
+        node.router.from_link(THERE, misleading, Credits())
+    assert taken.records == []
