@@ -44,6 +44,8 @@ NODE_COMMAND = ("-P", "-m", "sojourn.workers.node")
 
 START_S = 60.0
 """Longest start of a node."""
+START_END_S = 1.0
+"""How long a node that cannot go on starting, since another failed, has to end by itself."""
 FORCE_S = 3.0
 """How long after its limit a stopping node is ended by force."""
 
@@ -111,7 +113,8 @@ class LocalNode(NodeOperations):
         try:
             ready = await run.start()
         except BaseException:
-            await run.end(0)
+            # Not by force at once: a worker whose node ends in the middle of starting it complains for itself.
+            await run.end(0, terminate_s=START_END_S)
             raise
         self.generation, self.endpoint = ready.generation, ready.endpoint
 
@@ -216,8 +219,9 @@ class _Run:
         finally:
             self._calls.pop(call, None)
 
-    async def end(self, deadline_s: float) -> bool:
-        """Stop within `deadline_s`; 0 = by force at once. Returns whether it was clean. Idempotent."""
+    async def end(self, deadline_s: float, terminate_s: float = 0.0) -> bool:
+        """Stop within `deadline_s`; 0 = by force, after `terminate_s` for a SIGTERM. Returns whether it was clean.
+        Idempotent."""
         self._ending = True
 
         def ask() -> None:
@@ -229,7 +233,7 @@ class _Run:
                 self.watch,
                 ask=ask if deadline_s else None,
                 ask_s=deadline_s + FORCE_S,
-                terminate_s=1.0 if deadline_s else 0,
+                terminate_s=1.0 if deadline_s else terminate_s,
             )
         finally:
             self.watch.send_signal(signal.SIGKILL)
